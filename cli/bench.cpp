@@ -1,0 +1,315 @@
+// penstock bench: how fast the feed is, what each stage costs, and how busy it keeps a device.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "cli/bench_limits.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "penstock/core/error.h"
+#include "penstock/feed/feed.h"
+
+namespace penstock::cli {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  std::unique_ptr<ConfigFlags> flags;
+  double step_ms = 0;
+  std::int64_t batches = 300;
+  int repeat = 1;
+  std::string mode = "live";
+  bool json = false;
+};
+
+double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+
+double cpu_seconds() {
+  rusage u{};
+  getrusage(RUSAGE_SELF, &u);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  return seconds(u.ru_utime) + seconds(u.ru_stime);
+}
+
+/// A field of /proc/self/status, in MB (10^6 bytes).
+double status_mb(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string name; status >> name;) {
+    double kib = 0;
+    if (name == field && status >> kib) return kib * 1024e-6;
+    status.ignore(1 << 16, '\n');
+  }
+  return 0;
+}
+
+/// The emulated device: a step ends at an absolute deadline, so that lateness does not add up. Sleeps until
+/// 300 us before it, then spins, since a sleeping thread wakes late.
+void compute_until(Clock::time_point deadline) {
+  const auto wake = deadline - std::chrono::microseconds(300);
+  if (wake > Clock::now()) {
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch()).count();
+    const timespec at{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0) check_interrupt();
+  }
+  while (Clock::now() < deadline) {
+  }
+}
+
+/// Steps of `step` each over what `next` returns. AU: N x T / (end of the last step - start of the second), N
+/// from the second on.
+template <typename Next>
+double accelerator_utilisation(std::int64_t steps, Clock::duration step, Next&& next) {
+  Clock::time_point second_start, end;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    next();
+    const auto start = Clock::now();
+    if (i == 1) second_start = start;
+    compute_until(end = start + step);
+  }
+  end = Clock::now();
+  return static_cast<double>(steps - 1) * milliseconds(step) / milliseconds(end - second_start);
+}
+
+/// What a consumer must at least do with a batch: look at every array.
+double touch(const Batch& b) {
+  return static_cast<double>(b.mel[0]) + b.tokens[0] + b.mel_lengths[0] + b.token_lengths[0] + b.speakers[0];
+}
+
+json batch_times(std::vector<double> ms) {
+  std::sort(ms.begin(), ms.end());
+  const auto n = static_cast<double>(ms.size());
+  const double mean = std::accumulate(ms.begin(), ms.end(), 0.0) / n;
+  const double squares = std::accumulate(ms.begin(), ms.end(), 0.0,
+                                         [&](double s, double x) { return s + (x - mean) * (x - mean); });
+  const double deviation = std::sqrt(squares / n);
+  const auto quantile = [&](double q) { return ms[static_cast<std::size_t>(std::ceil(q * n)) - 1]; };
+  return {{"mean", mean},         {"std", deviation},      {"cv", deviation / mean},
+          {"p50", quantile(0.5)}, {"p99", quantile(0.99)}, {"max", ms.back()}};
+}
+
+/// Counts what the consumer was given.
+struct Delivered {
+  std::int64_t valid_frames = 0, frames = 0, rows = 0, replaced = 0;
+  std::map<Shape, std::int64_t> shapes;
+  double peak_anon_mb = 0, checksum = 0;
+
+  void add(const Batch& b) {
+    checksum += touch(b);
+    for (const std::int32_t n : b.mel_lengths) valid_frames += n;
+    for (const std::uint8_t r : b.replaced) replaced += r;
+    frames += static_cast<std::int64_t>(b.shape.rows) * b.shape.frames;
+    rows += b.shape.rows;
+    if (shapes[b.shape]++ % 64 == 0) peak_anon_mb = std::max(peak_anon_mb, status_mb("RssAnon:"));
+    check_interrupt();
+  }
+};
+
+json shapes_json(const Delivered& d) {
+  json out = json::array();
+  for (const auto& [shape, count] : d.shapes)
+    out.push_back(
+        {{"rows", shape.rows}, {"tokens", shape.tokens}, {"frames", shape.frames}, {"batches", count}});
+  return out;
+}
+
+json stages_json(const FeedStats& before, const FeedStats& after, double samples) {
+  std::array<double, stage_count> seconds{};
+  for (std::size_t i = 0; i < stage_count; ++i) seconds[i] = after.stage_seconds[i] - before.stage_seconds[i];
+  const double total = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  json out = json::array();
+  for (std::size_t i = 0; i < stage_count; ++i)
+    out.push_back({{"name", stage_names[i]},
+                   {"us_per_sample", seconds[i] / samples * 1e6},
+                   {"share", seconds[i] / total}});
+  return out;
+}
+
+/// One measurement: a new feed, some batches to get going, then `a.batches` that count.
+json measure(const Config& config, const Arguments& a) {
+  ProgressBar progress("indexing");
+  const auto opening = Clock::now();
+  Feed feed(config, {.progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); }});
+  progress.clear();
+  feed.next();
+  const double first_batch_ms = milliseconds(Clock::now() - opening);
+  for (int i = 0; i < config.prefetch_buffer_size; ++i) feed.next();
+
+  Delivered delivered;
+  std::vector<double> times;
+  times.reserve(static_cast<std::size_t>(a.batches));
+  const FeedStats before = feed.stats();
+  const double cpu = cpu_seconds();
+  const auto start = Clock::now();
+  auto last = start;
+  const auto take = [&] {
+    delivered.add(feed.next());
+    const auto now = Clock::now();
+    times.push_back(milliseconds(now - last));
+    last = now;
+  };
+  double au = 0, au_ceiling = 0;
+  const auto step =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(a.step_ms));
+  if (a.step_ms > 0)
+    au = accelerator_utilisation(a.batches, step, take);
+  else
+    for (std::int64_t i = 0; i < a.batches; ++i) take();
+  const double seconds = milliseconds(Clock::now() - start) / 1e3;
+  const double cpu_used = cpu_seconds() - cpu;
+  const FeedStats after = feed.stats();
+  const auto samples = static_cast<double>(delivered.rows);
+
+  if (a.step_ms > 0) {
+    Delivered constant;
+    const Batch batch = feed.next();
+    au_ceiling = accelerator_utilisation(a.batches, step, [&] { constant.add(batch); });
+  }
+  json skipped = json::array();
+  for (const SkippedSample& s : feed.skipped())
+    skipped.push_back({{"id", s.id}, {"reason", s.reason}, {"times", s.times}});
+
+  json r = {
+      {"samples", delivered.rows},
+      {"seconds", seconds},
+      {"samples_per_second", samples / seconds},
+      {"cpu_seconds_per_1000", cpu_used / samples * 1000},
+      {"batch_ms", batch_times(times)},
+      {"first_batch_ms", first_batch_ms},
+      {"wait_ms",
+       {{"p50", static_cast<double>(after.wait.quantile(0.5).count()) * 1e-6},
+        {"p99", static_cast<double>(after.wait.quantile(0.99).count()) * 1e-6}}},
+      {"ring_level", after.ring_level},
+      {"peak_rss_mb", status_mb("VmHWM:")},
+      {"peak_anon_mb", std::max(delivered.peak_anon_mb, status_mb("RssAnon:"))},
+      {"padding", 1 - static_cast<double>(delivered.valid_frames) / static_cast<double>(delivered.frames)},
+      {"shapes", shapes_json(delivered)},
+      {"stages", stages_json(before, after, samples)},
+      {"workers", feed.workers()},
+      {"rejected", feed.plan().rejected().size()},
+      {"skipped", skipped.size()},
+      {"skipped_samples", skipped},
+      {"valid_frames_per_sample", static_cast<double>(delivered.valid_frames) / samples}};
+  if (a.step_ms > 0) r["au"] = au, r["au_ceiling"] = au_ceiling;
+  return r;
+}
+
+/// The median of every number, place by place; what is not a number is the first run's.
+json median_of(const std::vector<json>& runs) {
+  json out = runs.front();
+  if (out.is_number_float()) {
+    std::vector<double> values;
+    for (const json& r : runs) values.push_back(r.get<double>());
+    std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2),
+                     values.end());
+    return values[values.size() / 2];
+  }
+  if (!out.is_structured() ||
+      !std::all_of(runs.begin(), runs.end(), [&](const json& r) { return r.size() == out.size(); }))
+    return out;
+  for (auto& [key, value] : out.items()) {
+    std::vector<json> children;
+    for (const json& r : runs) children.push_back(out.is_array() ? r.at(std::stoul(key)) : r.at(key));
+    value = median_of(children);
+  }
+  return out;
+}
+
+void print_text(const json& r) {
+  const auto number = [](const json& v) { return v.get<double>(); };
+  fmt::print("samples/s        {:>10.0f}   ({} samples in {:.2f} s, {} workers)\n",
+             number(r["samples_per_second"]), r["samples"].get<std::int64_t>(), number(r["seconds"]),
+             r["workers"].get<int>());
+  fmt::print("CPU s / 1000     {:>10.3f}\n", number(r["cpu_seconds_per_1000"]));
+  const json& b = r["batch_ms"];
+  fmt::print("batch            {:>10.2f} ms mean, CV {:.1f} %, p50 {:.2f}, p99 {:.2f}, max {:.2f}\n",
+             number(b["mean"]), number(b["cv"]) * 100, number(b["p50"]), number(b["p99"]), number(b["max"]));
+  fmt::print("first batch      {:>10.1f} ms after opening\n", number(r["first_batch_ms"]));
+  if (r.contains("au"))
+    fmt::print(
+        "AU               {:>10.4f}   (ceiling {:.4f}; waited p50 {:.3f} ms, p99 {:.3f} ms; ring level "
+        "{:.1f})\n",
+        number(r["au"]), number(r["au_ceiling"]), number(r["wait_ms"]["p50"]), number(r["wait_ms"]["p99"]),
+        number(r["ring_level"]));
+  fmt::print("memory           {:>10.0f} MB peak, {:.0f} MB anonymous\n", number(r["peak_rss_mb"]),
+             number(r["peak_anon_mb"]));
+  fmt::print("padding          {:>10.1f} % of the frames\n", number(r["padding"]) * 100);
+  fmt::print("\nstage       us/sample   share\n");
+  for (const json& s : r["stages"])
+    fmt::print("{:<10} {:>10.1f}  {:>5.1f}% {}\n", s["name"].get<std::string>(), number(s["us_per_sample"]),
+               number(s["share"]) * 100, bar(number(s["share"]), 30));
+  fmt::print("\nshape (rows x tokens x frames)   batches\n");
+  for (const json& s : r["shapes"])
+    fmt::print("  {:>4} x {:>4} x {:>5} {:>18}\n", s["rows"].get<int>(), s["tokens"].get<int>(),
+               s["frames"].get<int>(), s["batches"].get<std::int64_t>());
+  fmt::print("\nlimits of this machine: memcpy {:.0f} rows/s, mel kernel {:.3f} us/frame on one core\n",
+             number(r["limits"]["memcpy_rows_per_s"]), number(r["limits"]["mel_us_per_frame"]));
+  if (r["rejected"].get<int>() > 0)
+    fmt::print("{} utterances are too long or empty and were left out (penstock info names them)\n",
+               r["rejected"].get<int>());
+  for (const json& s : r["skipped_samples"])
+    fmt::print("skipped {}: {}\n", s["id"].get<std::string>(), s["reason"].get<std::string>());
+}
+
+int run(Arguments& a) {
+  if (a.mode == "cached") a.flags->set("preprocessing_mode", "precompute", "--mode cached");
+  Config config;
+  if (!a.flags->load(config)) return 0;
+  if (a.batches < 2) throw Error("--batches must be at least 2");
+  std::vector<json> runs;
+  for (int i = 0; i < a.repeat; ++i) runs.push_back(measure(config, a));
+  json result = median_of(runs);
+  const json& largest = result["shapes"].back();
+  const std::int64_t bins = config.mel.n_mels;
+  result["limits"] = {{"memcpy_rows_per_s",
+                       memcpy_rows_per_second(
+                           largest["frames"].get<std::int64_t>() * bins,
+                           static_cast<std::int64_t>(result["valid_frames_per_sample"].get<double>()) * bins,
+                           config.batch_size, result["workers"].get<int>())},
+                      {"mel_us_per_frame", mel_us_per_frame(config)}};
+  if (a.repeat > 1) result["runs"] = runs;
+  if (a.json)
+    fmt::print("{}\n", result.dump(2, ' ', false, json::error_handler_t::replace));
+  else
+    print_text(result);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* c = app.add_subcommand("bench", "measure the feed, stage by stage, beside the machine's limits");
+  a->flags = std::make_unique<ConfigFlags>(*c);
+  c->add_option("--step-ms", a->step_ms,
+                "emulate a device whose step takes this long, and report its utilisation")
+      ->check(CLI::Range(0.01, 1e6));
+  c->add_option("--batches", a->batches, "how many to measure")->capture_default_str();
+  c->add_option("--repeat", a->repeat, "measure so often and report medians")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  c->add_option("--mode", a->mode, "live, or cached (= preprocessing_mode precompute)")
+      ->check(CLI::IsMember({"live", "cached"}))
+      ->capture_default_str();
+  c->add_flag("--json", a->json, "the result for programs");
+  c->footer(
+      "Examples:\n  penstock bench data/en\n  penstock bench data/en --step-ms 50 --batch-size 32 --shapes "
+      "4\n"
+      "  penstock bench data/en --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256 --json");
+  c->callback([a, &action] { action = [a] { return run(*a); }; });
+}
+
+}  // namespace penstock::cli

@@ -1,0 +1,67 @@
+#include "cli/bench_limits.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "penstock/features/mel.h"
+
+namespace penstock::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+double memcpy_rows_per_second(std::int64_t row_floats, std::int64_t valid_floats, std::int64_t rows,
+                              int threads) {
+  constexpr double duration = 0.3;
+  constexpr std::int64_t batches = 8, clips = 256;  // destinations as in a ring; sources past any L2
+  const auto row = static_cast<std::size_t>(row_floats), valid = static_cast<std::size_t>(valid_floats);
+  const std::vector<float> source(static_cast<std::size_t>(clips) * valid, 1.0F);
+  std::vector<float> ring(static_cast<std::size_t>(batches * rows) * row);
+  std::atomic<std::int64_t> next{0};
+  const auto start = Clock::now();
+  {
+    std::vector<std::jthread> pool;
+    for (int t = 0; t < threads; ++t)
+      pool.emplace_back([&] {
+        while (seconds_since(start) < duration) {
+          const auto i = static_cast<std::size_t>(next.fetch_add(1, std::memory_order_relaxed));
+          float* to = ring.data() + i % static_cast<std::size_t>(batches * rows) * row;
+          std::memcpy(to, source.data() + i % clips * valid, valid * sizeof(float));
+          std::memset(to + valid, 0, (row - valid) * sizeof(float));
+        }
+      });
+  }
+  return static_cast<double>(next.load()) / seconds_since(start);
+}
+
+double mel_us_per_frame(const Config& config) {
+  const Mel mel(config.mel);
+  std::vector<float> audio(static_cast<std::size_t>(config.mel.sample_rate) * 6);
+  std::mt19937 random(1);
+  std::normal_distribution<float> noise(0, 0.1F);
+  std::generate(audio.begin(), audio.end(), [&] { return noise(random); });
+  const std::int64_t frames = config.mel.frames(static_cast<std::int64_t>(audio.size()));
+  const std::int64_t bins = config.mel.n_mels;
+  std::vector<float> out(static_cast<std::size_t>(frames * bins));
+  MelScratch scratch;
+  double best = 1e9;
+  for (int i = 0; i < 200; ++i) {
+    const auto start = Clock::now();
+    mel.compute(audio, out.data(), config.mel.layout == MelLayout::frames_first ? bins : frames, scratch);
+    best = std::min(best, seconds_since(start));
+  }
+  return best / static_cast<double>(frames) * 1e6;
+}
+
+}  // namespace penstock::cli

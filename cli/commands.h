@@ -1,0 +1,16 @@
+// The subcommands: each registers its flags and, when it is chosen, leaves what is to be run.
+#pragma once
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+namespace penstock::cli {
+
+/// What the chosen subcommand does; returns the exit code: 0, or 1 when it found a problem.
+using Action = std::function<int()>;
+
+void add_synth(CLI::App& app, Action& action);
+void add_info(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+
+}  // namespace penstock::cli

@@ -1,0 +1,67 @@
+#include "cli/flags.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "penstock/core/error.h"
+
+namespace penstock::cli {
+namespace {
+
+std::string dashed(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+const ConfigKey& key_named(std::string_view name) {
+  const auto keys = config_keys();
+  return *std::find_if(keys.begin(), keys.end(), [&](const ConfigKey& k) { return k.name == name; });
+}
+
+}  // namespace
+
+ConfigFlags::ConfigFlags(CLI::App& command) {
+  command.add_option("DIR", folder_, "the dataset's folder (dataset_path)");
+  command.add_option("--config", file_, "settings from a YAML file; flags win over it")->type_name("FILE");
+  command.add_flag("--print-config", print_, "show every setting and where it came from, then stop");
+  for (const ConfigKey& key : config_keys())
+    if (key.pending.empty())
+      add(command, key.name, key.boolean, key.help, "Settings (also keys of the YAML file)");
+  for (const ConfigAlias& alias : config_aliases())
+    if (const ConfigKey& key = key_named(alias.key); key.pending.empty())
+      add(command, std::string(alias.name), key.boolean, "", "");
+}
+
+void ConfigFlags::add(CLI::App& command, const std::string& key, bool boolean, const std::string& help,
+                      const std::string& group) {
+  Flag& flag = flags_.emplace_back(Flag{.key = key, .origin = "--" + dashed(key)});
+  const std::string name = dashed(key);
+  flag.option =
+      boolean ? command.add_flag(fmt::format("--{0}{{true}},--disable-{0}{{false}}", name), flag.value, help)
+              : command.add_option("--" + name, flag.value, help)->type_name("");
+  flag.option->group(group);
+}
+
+void ConfigFlags::set(const std::string& key, const std::string& value, const std::string& origin) {
+  flags_.push_back({.key = key, .value = value, .origin = origin});
+}
+
+bool ConfigFlags::load(Config& config) const {
+  ConfigLoader loader;
+  if (!file_.empty()) loader.load_yaml(file_);
+  if (!folder_.empty()) loader.set("dataset_path", folder_, "DIR");
+  for (const Flag& flag : flags_)
+    if (!flag.option || flag.option->count() > 0) loader.set(flag.key, flag.value, flag.origin);
+  for (const std::string& note : loader.notes()) fmt::print(stderr, "note: {}\n", note);
+  config = loader.config();
+  if (print_) {
+    fmt::print("{}", loader.print());
+    return false;
+  }
+  if (config.dataset_path.empty() && config.train_data.empty() && config.metadata_train_file.empty())
+    throw Error("which dataset? Give its folder, or --train-data");
+  return true;
+}
+
+}  // namespace penstock::cli

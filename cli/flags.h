@@ -1,0 +1,37 @@
+// The configuration's keys as flags of a subcommand.
+#pragma once
+#include <list>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "penstock/core/config.h"
+
+namespace penstock::cli {
+
+/// `DIR`, `--config`, `--print-config` and a flag for every key: `--batch-size 16`, `--pad-to-fixed-length`,
+/// `--disable-native-loading`, other systems' spellings included.
+class ConfigFlags {
+ public:
+  explicit ConfigFlags(CLI::App& command);
+
+  /// File and flags together. Notes (other spellings, keys without effect) go to stderr.
+  /// With --print-config it prints the settings and returns false: there is nothing more to do.
+  bool load(Config& config) const;
+  /// A setting that a flag of the command's own stands for (`--mode cached`).
+  void set(const std::string& key, const std::string& value, const std::string& origin);
+
+ private:
+  struct Flag {
+    std::string key, value, origin;
+    CLI::Option* option = nullptr;
+  };
+  void add(CLI::App& command, const std::string& key, bool boolean, const std::string& help,
+           const std::string& group);
+
+  std::string folder_, file_;
+  bool print_ = false;
+  std::list<Flag> flags_;  // a list: CLI11 keeps references to the values
+};
+
+}  // namespace penstock::cli

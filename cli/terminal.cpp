@@ -1,0 +1,62 @@
+#include "cli/terminal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace penstock::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupts = 0;
+
+extern "C" void on_interrupt(int signal) {
+  interrupts = interrupts + 1;
+  if (interrupts > 1) std::_Exit(128 + signal);
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  std::signal(SIGINT, on_interrupt);
+  std::signal(SIGTERM, on_interrupt);
+}
+
+void check_interrupt() {
+  if (interrupts != 0) throw Interrupted();
+}
+
+void ProgressBar::clear() {
+  if (visible_) fmt::print(stderr, "\r\x1b[K");
+  visible_ = false;
+}
+
+void ProgressBar::update(std::size_t done, std::size_t total) {
+  check_interrupt();
+  if (!isatty(STDERR_FILENO)) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (done < total && now - drawn_ < std::chrono::milliseconds(100)) return;
+  drawn_ = now;
+  visible_ = true;
+  const double seconds = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
+  const double rate = static_cast<double>(done) / seconds;
+  const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
+  fmt::print(stderr, "\r{} {} {}/{}  {:.0f}/s  {:.0f} s left\x1b[K", label_,
+             bar(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1, 24), done, total,
+             rate, left);
+  std::fflush(stderr);
+}
+
+std::string bar(double fraction, int width) {
+  static constexpr const char* eighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int units = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * width * 8));
+  std::string out;
+  for (int i = 0; i < units / 8; ++i) out += "█";
+  out += eighths[units % 8];
+  out.append(static_cast<std::size_t>(width - units / 8 - (units % 8 != 0)), ' ');
+  return out;
+}
+
+}  // namespace penstock::cli

@@ -1,0 +1,39 @@
+// What a person at a terminal sees while something runs, and how it ends when they press Ctrl-C.
+#pragma once
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <string>
+
+namespace penstock::cli {
+
+/// Thrown by whoever notices that Ctrl-C (or SIGTERM) came.
+struct Interrupted : std::exception {
+  [[nodiscard]] const char* what() const noexcept override { return "interrupted"; }
+};
+
+/// From here on the first Ctrl-C is noticed by check_interrupt(); a second one ends the program at once.
+void catch_interrupts();
+void check_interrupt();
+
+/// A bar on stderr with rate and time left; draws nothing when stderr is not a terminal. Each update checks
+/// for Ctrl-C.
+class ProgressBar {
+ public:
+  explicit ProgressBar(std::string label) : label_(std::move(label)) {}
+  ~ProgressBar() { clear(); }
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+  void update(std::size_t done, std::size_t total);
+  void clear();
+
+ private:
+  std::string label_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), drawn_{};
+  bool visible_ = false;
+};
+
+/// `fraction` (0..1) of `width` columns, drawn with eighths of a block.
+std::string bar(double fraction, int width);
+
+}  // namespace penstock::cli

@@ -1,0 +1,116 @@
+// Every setting of a feed: one struct, filled from a YAML file, from flags or in code, under the same names.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/core/mel_options.h"
+
+namespace penstock {
+
+enum class Split { train, val, all };
+enum class OnBadSample { fail, skip };
+enum class PreprocessingMode { automatic, runtime, precompute };
+/// What becomes of utterances that do not fill a batch; `automatic` drops in training and pads in validation.
+enum class RemainderRule { automatic, drop, wrap, pad };
+
+/// What config_keys() documents key by key. Behaviour first, performance last.
+struct Config {
+  // Where the data is.
+  std::string dataset_path, train_data, val_data;
+  std::string metadata_train_file, wavs_train_dir, metadata_eval_file, wavs_eval_dir;
+  std::string cache_dir;
+  Split split = Split::train;
+  double val_fraction = 0.05;
+
+  // What a batch is.
+  std::int32_t batch_size = 16;
+  std::int32_t shapes = 4;  ///< 0: dynamic
+  bool pad_to_fixed_length = false;
+  std::int32_t max_text_length = 0;  ///< tokens; 0: the dataset's longest
+  std::int32_t max_mel_frames = 0;   ///< 0: the dataset's longest
+  RemainderRule remainder = RemainderRule::automatic;
+  std::uint64_t seed = 0;
+  std::int32_t rank = 0;
+  std::int32_t world = 1;
+  OnBadSample on_bad_sample = OnBadSample::fail;
+
+  // What a sample is.
+  std::string mel_preset = "hifigan";
+  MelOptions mel = *penstock::mel_preset("hifigan");
+  double mel_pad_value = 0;
+  bool resample = true;
+  bool add_blank = false;
+  std::string symbols;
+
+  // How the work is done.
+  PreprocessingMode preprocessing_mode = PreprocessingMode::automatic;
+  bool native_loading = true;
+  std::int32_t num_workers = 0;  ///< 0: as many as there are CPUs
+  std::int32_t prefetch_buffer_size = 8;
+
+  /// Keys that users' files have and whose feature this version does not have yet: checked, shown, not used.
+  std::map<std::string, std::string, std::less<>> pending;
+
+  /// Settings that cannot go together, or a mel that cannot be computed: Error naming the keys.
+  void validate() const;
+};
+
+/// One key: how it is spelled, checked, read and written.
+struct ConfigKey {
+  std::string name;
+  std::string help;
+  bool boolean = false;
+  std::string pending;  ///< the feature it waits for; empty for a key that works
+  std::function<void(Config&, const std::string&)>
+      set;  ///< throws Error("must be from 1 to 65536, but is 0")
+  std::function<std::string(const Config&)> get;
+};
+
+/// A spelling of other systems for one of our keys.
+struct ConfigAlias {
+  std::string_view name;
+  std::string_view key;
+  bool negated = false;
+};
+
+/// All keys, in the order in which they are shown.
+std::span<const ConfigKey> config_keys();
+std::span<const ConfigAlias> config_aliases();
+
+/// Collects settings from a file and from flags, remembers where each came from, and makes a Config of them.
+/// A flag beats the file, which beats a preset, which beats the default; the order of the calls does not
+/// matter.
+class ConfigLoader {
+ public:
+  /// Flat, or in sections data:, model:, training:. Error as `a.yaml:12: batch_sise: unknown key; did you
+  /// mean batch_size?`
+  void load_yaml(const std::filesystem::path& path);
+  /// One key or alias, from a flag (`--batch-size 16`) or a Python argument.
+  void set(std::string_view name, const std::string& value, const std::string& origin);
+
+  /// The validated result.
+  [[nodiscard]] Config config() const;
+  /// Lines for the user: other spellings, retired keys, keys that do nothing yet.
+  [[nodiscard]] std::span<const std::string> notes() const { return notes_; }
+  /// Every key, its value and its origin, as YAML that can be loaded again.
+  [[nodiscard]] std::string print() const;
+
+ private:
+  struct Setting {
+    std::string value, origin;
+    int priority = 0;  // 1: file, 2: flag
+  };
+  void put(std::string_view name, std::string value, const std::string& origin, int priority);
+  void note(const std::string& line);
+
+  std::map<std::string, Setting, std::less<>> settings_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace penstock

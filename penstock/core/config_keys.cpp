@@ -1,0 +1,253 @@
+// The table of keys. A new key is a line here and a member of Config.
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "penstock/core/config.h"
+#include "penstock/core/error.h"
+
+namespace penstock {
+namespace {
+
+template <typename T>
+T parse_number(const std::string& text, T low, T high) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc::result_out_of_range ||
+      (error == std::errc{} && stop == end && !(value >= low && value <= high)))
+    throw Error(fmt::format("must be from {} to {}, but is {}", low, high, text));
+  if (error != std::errc{} || stop != end)
+    throw Error(fmt::format("must be a {}number, but is '{}'", std::is_integral_v<T> ? "whole " : "", text));
+  return value;
+}
+
+bool parse_bool(const std::string& text) {
+  if (text == "true" || text == "yes" || text == "on" || text == "1") return true;
+  if (text == "false" || text == "no" || text == "off" || text == "0") return false;
+  throw Error(fmt::format("must be true or false, but is '{}'", text));
+}
+
+/// The words of a choice, in the order of the enumerators.
+template <typename E, std::size_t N>
+E parse_choice(const std::string& text, const std::array<std::string_view, N>& words) {
+  for (std::size_t i = 0; i < N; ++i)
+    if (words[i] == text) return static_cast<E>(i);
+  throw Error(fmt::format("must be one of {}, but is '{}'", fmt::join(words, ", "), text));
+}
+
+template <typename Member>
+ConfigKey text(std::string name, Member member, std::string help) {
+  return {.name = std::move(name),
+          .help = std::move(help),
+          .set = [=](Config& c, const std::string& v) { member(c) = v; },
+          .get = [=](const Config& c) { return member(const_cast<Config&>(c)); }};
+}
+
+template <typename T, typename Member>
+ConfigKey number(std::string name, Member member, T low, T high, std::string help) {
+  return {.name = std::move(name),
+          .help = std::move(help),
+          .set = [=](Config& c, const std::string& v) { member(c) = parse_number<T>(v, low, high); },
+          .get = [=](const Config& c) { return fmt::format("{}", member(const_cast<Config&>(c))); }};
+}
+
+/// A whole number with a word for 0: `auto`, `dynamic`.
+template <typename Member>
+ConfigKey number_or(std::string name, std::string word, Member member, std::int32_t high, std::string help) {
+  return {.name = std::move(name),
+          .help = std::move(help),
+          .set =
+              [=](Config& c, const std::string& v) {
+                try {
+                  member(c) = v == word ? 0 : parse_number<std::int32_t>(v, 1, high);
+                } catch (const Error& e) {
+                  throw Error(fmt::format(
+                      "{} or {}, but is '{}'",
+                      std::string(e.what()).substr(0, std::string(e.what()).find(", but")), word, v));
+                }
+              },
+          .get =
+              [=](const Config& c) {
+                const std::int32_t v = member(const_cast<Config&>(c));
+                return v == 0 ? word : std::to_string(v);
+              }};
+}
+
+template <typename Member>
+ConfigKey boolean(std::string name, Member member, std::string help) {
+  return {
+      .name = std::move(name),
+      .help = std::move(help),
+      .boolean = true,
+      .set = [=](Config& c, const std::string& v) { member(c) = parse_bool(v); },
+      .get = [=](const Config& c) { return std::string(member(const_cast<Config&>(c)) ? "true" : "false"); }};
+}
+
+template <typename E, std::size_t N, typename Member>
+ConfigKey choice(std::string name, Member member, std::array<std::string_view, N> words,
+                 const std::string& help) {
+  return {.name = std::move(name),
+          .help = fmt::format("{}: {}", fmt::join(words, " | "), help),
+          .set = [=](Config& c, const std::string& v) { member(c) = parse_choice<E>(v, words); },
+          .get =
+              [=](const Config& c) {
+                return std::string(words[static_cast<std::size_t>(member(const_cast<Config&>(c)))]);
+              }};
+}
+
+ConfigKey preset(std::string name, std::string help) {
+  const auto set = [](Config& c, const std::string& v) {
+    if (!mel_preset(v)) throw Error(fmt::format("must be one of hifigan, myxtts, librosa, but is '{}'", v));
+    c.mel_preset = v;
+  };
+  return {.name = std::move(name), .help = std::move(help), .set = set, .get = [](const Config& c) {
+            return c.mel_preset;
+          }};
+}
+
+/// A key of users' files whose feature is not here yet: its value is checked with `check` and kept.
+ConfigKey pending(std::string name, std::string feature, bool is_bool, double low = 0, double high = 0) {
+  const auto set = [=](Config& c, const std::string& v) {
+    if (is_bool)
+      parse_bool(v);
+    else
+      parse_number<double>(v, low, high);
+    c.pending[name] = v;
+  };
+  const auto get = [=](const Config& c) {
+    const auto it = c.pending.find(name);
+    return it == c.pending.end() ? std::string() : it->second;
+  };
+  return {.name = name,
+          .help = "no effect in this version",
+          .boolean = is_bool,
+          .pending = std::move(feature),
+          .set = set,
+          .get = get};
+}
+
+// The member a key stands for; const-ness is the caller's business (get never writes).
+#define MEMBER(expression) \
+  [](Config & c) -> auto& { return c.expression; }
+
+std::vector<ConfigKey> make_keys() {
+  using std::int32_t;
+  constexpr int32_t many = 1 << 20;
+  return {
+      text("dataset_path", MEMBER(dataset_path), "the dataset's folder (metadata.csv, wavs/)"),
+      text("train_data", MEMBER(train_data), "a folder of its own for training"),
+      text("val_data", MEMBER(val_data), "a folder of its own for validation"),
+      text("metadata_train_file", MEMBER(metadata_train_file),
+           "manifest of the training data, where it has another name"),
+      text("wavs_train_dir", MEMBER(wavs_train_dir),
+           "folder of the training audio, where it has another name"),
+      text("metadata_eval_file", MEMBER(metadata_eval_file), "manifest of the validation data"),
+      text("wavs_eval_dir", MEMBER(wavs_eval_dir), "folder of the validation audio"),
+      text("cache_dir", MEMBER(cache_dir),
+           "where the index is kept (default: .penstock in the dataset's folder)"),
+      choice<Split>("split", MEMBER(split), std::array<std::string_view, 3>{"train", "val", "all"},
+                    "which utterances the feed delivers"),
+      number<double>("val_fraction", MEMBER(val_fraction), 0, 0.9,
+                     "share of the ids, by hash, that is held out for validation"),
+
+      number<int32_t>("batch_size", MEMBER(batch_size), 1, 32768, "rows of a batch, per rank"),
+      number_or("shapes", "dynamic", MEMBER(shapes), 64,
+                "how many fixed shapes the batches may have, or dynamic: each batch its own (for debugging)"),
+      boolean("pad_to_fixed_length", MEMBER(pad_to_fixed_length),
+              "one shape of exactly (max_text_length, max_mel_frames)"),
+      number_or("max_text_length", "auto", MEMBER(max_text_length), many,
+                "tokens; longer utterances are rejected by name (auto: the dataset's longest)"),
+      number_or("max_mel_frames", "auto", MEMBER(max_mel_frames), many,
+                "frames; longer utterances are rejected by name (auto: the dataset's longest)"),
+      choice<RemainderRule>("remainder", MEMBER(remainder),
+                            std::array<std::string_view, 4>{"auto", "drop", "wrap", "pad"},
+                            "utterances that do not fill a batch (auto: drop, in validation pad)"),
+      number<std::uint64_t>("seed", MEMBER(seed), 0, std::numeric_limits<std::uint64_t>::max(),
+                            "all that the order depends on"),
+      number<int32_t>("rank", MEMBER(rank), 0, many, "this process among `world`"),
+      number<int32_t>("world", MEMBER(world), 1, many, "processes that share each global batch"),
+      choice<OnBadSample>("on_bad_sample", MEMBER(on_bad_sample),
+                          std::array<std::string_view, 2>{"fail", "skip"},
+                          "stop at an unreadable sample, or fill its place, count it and name it"),
+
+      preset("mel_preset", "hifigan | myxtts | librosa: the mel that the other keys vary"),
+      number<int32_t>("sample_rate", MEMBER(mel.sample_rate), 1000, 384000,
+                      "Hz; audio at other rates is resampled"),
+      number<int32_t>("n_fft", MEMBER(mel.n_fft), 256, 4096, "FFT size, a power of two"),
+      number<int32_t>("win_length", MEMBER(mel.win_length), 2, 4096, "window (periodic Hann), at most n_fft"),
+      number<int32_t>("hop_length", MEMBER(mel.hop_length), 1, 4096, "samples from frame to frame"),
+      number<int32_t>("n_mels", MEMBER(mel.n_mels), 1, 512, "mel bins"),
+      number<double>("mel_fmin", MEMBER(mel.fmin), 0, 192000, "lower edge of the filterbank, Hz"),
+      number<double>("mel_fmax", MEMBER(mel.fmax), 1, 192000, "upper edge of the filterbank, Hz"),
+      choice<MelScale>("mel_scale", MEMBER(mel.scale), std::array<std::string_view, 2>{"slaney", "htk"},
+                       "mel scale"),
+      choice<MelNorm>("mel_norm", MEMBER(mel.norm), std::array<std::string_view, 2>{"slaney", "none"},
+                      "area normalisation of the filters"),
+      number<int32_t>("mel_power", MEMBER(mel.power), 1, 2, "1: magnitude, 2: power"),
+      number<double>("mel_eps", MEMBER(mel.magnitude_eps), 0, 1, "added to re^2 + im^2 before the root"),
+      choice<MelFraming>("mel_framing", MEMBER(mel.framing),
+                         std::array<std::string_view, 3>{"centered", "same", "valid"},
+                         "padding: n_fft / 2, (n_fft - hop) / 2, or none at both ends"),
+      choice<MelPad>("mel_pad_mode", MEMBER(mel.pad), std::array<std::string_view, 2>{"reflect", "constant"},
+                     "what the ends are padded with"),
+      choice<MelLog>("mel_log", MEMBER(mel.log), std::array<std::string_view, 3>{"ln", "log10", "db"},
+                     "logarithm"),
+      number<double>("mel_floor", MEMBER(mel.floor), 1e-30, 1, "least value before the logarithm"),
+      choice<MelLayout>("mel_layout", MEMBER(mel.layout),
+                        std::array<std::string_view, 2>{"frames_first", "bins_first"},
+                        "[frames, bins] or [bins, frames]"),
+      number<double>("mel_pad_value", MEMBER(mel_pad_value), -1e6, 1e6,
+                     "what fills a row behind its last frame"),
+      boolean("resample", MEMBER(resample), "convert audio of another rate (else it is a bad sample)"),
+      boolean("add_blank", MEMBER(add_blank), "a blank token between all others and at both ends"),
+      text("symbols", MEMBER(symbols), "symbol table to use (default: the characters of the dataset)"),
+
+      choice<PreprocessingMode>("preprocessing_mode", MEMBER(preprocessing_mode),
+                                std::array<std::string_view, 3>{"auto", "runtime", "precompute"},
+                                "compute features while training, or read them from a cache"),
+      boolean("native_loading", MEMBER(native_loading),
+              "the fused kernel; false: the double-precision reference"),
+      number_or("num_workers", "auto", MEMBER(num_workers), 1024,
+                "threads that fill batches (auto: one per CPU)"),
+      number<int32_t>("prefetch_buffer_size", MEMBER(prefetch_buffer_size), 2, 1024,
+                      "batches in the ring, the consumer's included"),
+
+      pending("cache_verification", "the cache", true),
+      pending("auto_rebuild_token_cache", "the cache", true),
+      pending("auto_rebuild_mel_cache", "the cache", true),
+      pending("enable_memory_mapping", "the cache", true),
+      pending("device_prefetch", "the device stage", true),
+      pending("overlap", "the device stage", true),
+      pending("autotune", "the device stage", true),
+      pending("plan_steps", "the trainer", true),
+      pending("gradient_accumulation_steps", "the trainer", false, 1, 65536),
+      pending("learning_rate", "the trainer", false, 0, 1000),
+  };
+}
+#undef MEMBER
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() {
+  static const std::vector<ConfigKey> keys = make_keys();
+  return keys;
+}
+
+std::span<const ConfigAlias> config_aliases() {
+  static constexpr ConfigAlias aliases[] = {
+      {"use_tf_native_loading", "native_loading"},     {"tf_native_loading", "native_loading"},
+      {"enable_static_shapes", "pad_to_fixed_length"}, {"prefetch_to_gpu", "device_prefetch"},
+      {"enhanced_gpu_prefetch", "device_prefetch"},    {"gpu_prefetch", "device_prefetch"},
+      {"optimize_cpu_gpu_overlap", "overlap"},         {"cpu_gpu_overlap", "overlap"},
+      {"auto_tune_performance", "autotune"},           {"enable_graph_mode", "plan_steps"},
+      {"enable_xla_compilation", "plan_steps"},        {"enable_eager_debug", "plan_steps", true},
+  };
+  return aliases;
+}
+
+}  // namespace penstock

@@ -1,0 +1,245 @@
+// The real FFT of as many frames as a vector has lanes. Included once per instruction set by mel.cpp.
+//
+// Lane l of every vector belongs to frame l: the code below is an FFT of scalars that happen to be wide. Nothing is
+// shuffled, the lane count does not matter, and what one frame holds cannot leak into another.
+//
+// The even bins of a real transform of n points are the transform of n / 2 real points; the odd ones are one complex
+// transform of n / 4 points (bins 4m + 1 directly, 4m + 3 as conjugates), so no pass is spent on separating them:
+//
+//   x[0 .. n)  --fold-->  x[i] + x[i + n/2]                                       n/2 reals    -> even bins, the same again
+//                         (x[i] - x[i + n/2]) - j (x[i + n/4] - x[i + 3n/4])      n/4 complex  -> X[4m + 1]
+//
+// X[4m + 1] = sum c[i] exp(-2 pi j i (m + 1/4) / M), M = n/4, is a transform at frequencies shifted by theta = 1/4. Halving
+// it, c[i] +- w c[i + M/2] with w = exp(-pi j theta), gives two transforms of M / 2 points at shifts theta / 2 and
+// (theta + 1) / 2. So a factor belongs to a node of this tree, not to an element: it is loaded once for a whole row of
+// butterflies. The sibling's factor is -j times its own.
+#if defined(PENSTOCK_FEATURES_MEL_FFT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef PENSTOCK_FEATURES_MEL_FFT_INL_H_
+#undef PENSTOCK_FEATURES_MEL_FFT_INL_H_
+#else
+#define PENSTOCK_FEATURES_MEL_FFT_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "penstock/features/mel_tables.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace penstock::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::ScalableTag<float>;
+using V = hn::Vec<Tag>;
+constexpr Tag tag;
+constexpr int lanes = static_cast<int>(HWY_LANES(float));
+
+struct Complex {
+  V re, im;
+};
+
+/// a, b = a + w b, a - w b; with `turned` -j w in place of w. w = cos (1 + j tan) costs six multiply-adds instead of eight
+/// operations, and a large tangent loses nothing: its product is scaled back by the small cosine.
+template <bool turned>
+HWY_INLINE void butterfly(Complex& a, Complex& b, const float* w) {
+  const V cos = hn::Set(tag, w[0]), tan = hn::Set(tag, w[1]);
+  const V re = hn::NegMulAdd(tan, b.im, b.re);
+  const V im = hn::MulAdd(tan, b.re, b.im);
+  if constexpr (turned) {
+    b.re = hn::NegMulAdd(cos, im, a.re);
+    b.im = hn::MulAdd(cos, re, a.im);
+    a.re = hn::MulAdd(cos, im, a.re);
+    a.im = hn::NegMulAdd(cos, re, a.im);
+  } else {
+    b.re = hn::NegMulAdd(cos, re, a.re);
+    b.im = hn::NegMulAdd(cos, im, a.im);
+    a.re = hn::MulAdd(cos, re, a.re);
+    a.im = hn::MulAdd(cos, im, a.im);
+  }
+}
+
+/// Two levels: `w` for the node, `below` for its children.
+template <bool turned>
+HWY_INLINE void butterfly4(Complex& a, Complex& b, Complex& c, Complex& d, const float* w, const float* below) {
+  butterfly<turned>(a, c, w);
+  butterfly<turned>(b, d, w);
+  butterfly<false>(a, b, below);
+  butterfly<true>(c, d, below);
+}
+
+/// All levels of one node of `radix` points. Loads and stores stand where the values are needed, four at a time, because the
+/// compiler keeps this order and sixteen complex values fill the registers.
+template <int radix, typename Load, typename Store>
+HWY_INLINE void pass(const float* w, const Load& load, const Store& store) {
+  if constexpr (radix == 1) {
+    store(0, load(0));
+  } else if constexpr (radix == 2) {
+    Complex a = load(0), b = load(1);
+    butterfly<false>(a, b, w);
+    store(0, a), store(1, b);
+  } else if constexpr (radix == 4) {
+    Complex a = load(0), b = load(1), c = load(2), d = load(3);
+    butterfly4<false>(a, b, c, d, w, w + 2);
+    store(0, a), store(1, b), store(2, c), store(3, d);
+  } else if constexpr (radix == 8) {
+    Complex x[8];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      x[i] = load(i), x[i + 4] = load(i + 4);
+      butterfly<false>(x[i], x[i + 4], w);
+    }
+    butterfly4<false>(x[0], x[1], x[2], x[3], w + 2, w + 4);
+    store(0, x[0]), store(1, x[1]), store(2, x[2]), store(3, x[3]);
+    butterfly4<true>(x[4], x[5], x[6], x[7], w + 2, w + 6);
+    store(4, x[4]), store(5, x[5]), store(6, x[6]), store(7, x[7]);
+  } else {
+    static_assert(radix == 16);
+    Complex x[16];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      x[i] = load(i), x[i + 4] = load(i + 4), x[i + 8] = load(i + 8), x[i + 12] = load(i + 12);
+      butterfly4<false>(x[i], x[i + 4], x[i + 8], x[i + 12], w, w + 2);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 16; i += 8) {
+      butterfly4<false>(x[i], x[i + 1], x[i + 2], x[i + 3], w + 4 + i / 4, w + 8 + i / 2);
+      store(i, x[i]), store(i + 1, x[i + 1]), store(i + 2, x[i + 2]), store(i + 3, x[i + 3]);
+      butterfly4<true>(x[i + 4], x[i + 5], x[i + 6], x[i + 7], w + 4 + i / 4, w + 10 + i / 2);
+      store(i + 4, x[i + 4]), store(i + 5, x[i + 5]), store(i + 6, x[i + 6]), store(i + 7, x[i + 7]);
+    }
+  }
+}
+
+/// Complex rows (re, im) at a stride.
+struct Block {
+  float* at;
+  std::ptrdiff_t stride;
+  HWY_INLINE Complex operator()(int i) const {
+    return {hn::Load(tag, at + i * stride), hn::Load(tag, at + i * stride + lanes)};
+  }
+  HWY_INLINE void operator()(int i, const Complex& x) const {
+    hn::Store(x.re, tag, at + i * stride);
+    hn::Store(x.im, tag, at + i * stride + lanes);
+  }
+};
+
+/// Where the tree's leaves go: re^2 + im^2, row after row.
+struct PowerRows {
+  float* at;
+  HWY_INLINE void operator()(int i, const Complex& x) const {
+    hn::Store(hn::MulAdd(x.re, x.re, hn::Mul(x.im, x.im)), tag, at + i * lanes);
+  }
+};
+
+/// The fold of the drawing for plain rows of `quarter` * 4 reals, in place.
+template <int quarter>
+struct FoldRows {
+  float* at;
+  std::ptrdiff_t stride;  // between the points of a pass
+  HWY_INLINE Complex operator()(int i) const {
+    float* x = at + i * stride;
+    const V x0 = hn::Load(tag, x), x1 = hn::Load(tag, x + quarter * lanes);
+    const V x2 = hn::Load(tag, x + 2 * quarter * lanes), x3 = hn::Load(tag, x + 3 * quarter * lanes);
+    hn::Store(hn::Add(x0, x2), tag, x);
+    hn::Store(hn::Add(x1, x3), tag, x + quarter * lanes);
+    return {hn::Sub(x0, x2), hn::Sub(x3, x1)};
+  }
+};
+
+/// The first fold: frames are read from the audio block (see FrameBlock in mel.cpp) and windowed on the way.
+template <int quarter>
+struct FoldFrames {
+  const float* audio;
+  const std::int32_t* offsets;  // of sample i of all frames
+  const float* window;
+  float* rows;
+  int step;  // between the points of a pass
+  HWY_INLINE V sample(int i) const { return hn::LoadU(tag, audio + offsets[i]); }
+  HWY_INLINE V weight(int i) const { return hn::Set(tag, window[i]); }
+  HWY_INLINE Complex operator()(int i) const {
+    const int n = i * step;
+    const V x0 = hn::Mul(sample(n), weight(n));
+    const V x3 = hn::Mul(sample(n + 3 * quarter), weight(n + 3 * quarter));
+    const V x1 = sample(n + quarter), w1 = weight(n + quarter);
+    const V x2 = sample(n + 2 * quarter), w2 = weight(n + 2 * quarter);
+    hn::Store(hn::MulAdd(x2, w2, x0), tag, rows + n * lanes);
+    hn::Store(hn::MulAdd(x1, w1, x3), tag, rows + (n + quarter) * lanes);
+    return {hn::NegMulAdd(x2, w2, x0), hn::NegMulAdd(x1, w1, x3)};
+  }
+};
+
+/// Floats between the outputs of a block's first pass. A line more than they need: strides of a power of two would put all
+/// of a pass's rows into the same few sets of the L1 cache.
+constexpr std::ptrdiff_t child_stride(int points) {
+  const int rows = points / mel_pass_radix(points);
+  return rows * 2 * lanes + (rows * lanes >= 128 ? 16 : 0);
+}
+
+/// Scratch of one complex transform, in floats.
+constexpr std::ptrdiff_t block_floats(int points) { return child_stride(points) * mel_pass_radix(points); }
+
+/// The tree below a block of complex rows. Moves `w` and `power` past what it used and wrote.
+template <int points>
+HWY_INLINE void transform_block(float* block, const float*& w, float*& power) {
+  constexpr int radix = mel_pass_radix(points);
+  if constexpr (radix == points) {
+    pass<radix>(w, Block{block, 2 * lanes}, PowerRows{power});
+    w += radix;
+    power += points * lanes;
+  } else {
+    constexpr std::ptrdiff_t stride = child_stride(points);
+    for (int i = 0; i < points / radix; ++i)
+      pass<radix>(w, Block{block + i * 2 * lanes, stride}, Block{block + i * 2 * lanes, stride});
+    w += radix;
+    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, w, power);
+  }
+}
+
+/// Odd bins of a real transform; `fold(i, step)` gives the loader of the pass that starts at point i.
+template <int n, typename Fold>
+HWY_INLINE void odd_bins(const Fold& fold, float* block, const float*& w, float*& power) {
+  constexpr int points = n / 4, radix = mel_pass_radix(points);
+  if constexpr (radix == points) {
+    pass<radix>(w, fold(0, 1), PowerRows{power});
+    w += radix > 1 ? radix : 0;
+    power += points * lanes;
+  } else {
+    constexpr std::ptrdiff_t stride = child_stride(points);
+    for (int i = 0; i < points / radix; ++i)
+      pass<radix>(w, fold(i, points / radix), Block{block + i * 2 * lanes, stride});
+    w += radix;
+    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, w, power);
+  }
+}
+
+/// Bins of a real transform of n rows, from there down to the last two: 0 and n / 2.
+template <int n>
+HWY_INLINE void real_bins(float* rows, float* block, const float* w, float* power) {
+  if constexpr (n == 2) {
+    const V even = hn::Load(tag, rows), odd = hn::Load(tag, rows + lanes);
+    const V first = hn::Add(even, odd), last = hn::Sub(even, odd);
+    hn::Store(hn::Mul(first, first), tag, power);
+    hn::Store(hn::Mul(last, last), tag, power + lanes);
+  } else {
+    const auto fold = [rows](int i, int step) { return FoldRows<n / 4>{rows + i * lanes, step * lanes}; };
+    odd_bins<n>(fold, block, w, power);
+    real_bins<n / 2>(rows, block, w, power);
+  }
+}
+
+/// Power spectra of `lanes` frames: power[row * lanes + frame], rows in the order of mel_tables.cpp's rows_of_bins().
+template <int n>
+HWY_NOINLINE void power_spectra(const float* audio, const std::int32_t* offsets, const float* window, const float* w,
+                                float* rows, float* block, float* power) {
+  const auto fold = [=](int i, int step) {
+    return FoldFrames<n / 4>{audio, offsets + i, window + i, rows + i * lanes, step};
+  };
+  odd_bins<n>(fold, block, w, power);
+  real_bins<n / 2>(rows, block, w, power);
+}
+
+}  // namespace penstock::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

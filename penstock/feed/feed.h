@@ -1,0 +1,81 @@
+// The feed: full batches in plan order, filled ahead of the consumer by native threads.
+//
+//   Feed feed(config);
+//   for (;;) { Batch batch = feed.next(); ... }
+//
+// One thread calls the methods; batches may go to any thread and may outlive the feed.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "penstock/core/config.h"
+#include "penstock/core/types.h"
+#include "penstock/feed/dataset.h"
+#include "penstock/monitor/histogram.h"
+#include "penstock/monitor/probe.h"
+#include "penstock/plan/plan.h"
+
+namespace penstock {
+
+/// Where a feed stands: behind the last batch that next() delivered. All that is needed to go on from there.
+struct FeedState {
+  std::uint64_t seed = 0;
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;         ///< batches of this epoch that were delivered
+  std::int32_t global_rows = 0;  ///< of the run that was saved; kept when the number of ranks changes
+  std::vector<Shape> shapes;     ///< frozen into the run, so that growing data does not move them
+  bool operator==(const FeedState&) const = default;
+};
+
+/// An utterance that could not be used.
+struct SkippedSample {
+  std::string id, path, reason;
+  std::int64_t times = 0;
+};
+
+struct FeedStats {
+  std::array<double, stage_count> stage_seconds{};  ///< over all workers
+  std::int64_t samples = 0;                         ///< rows of batches that were delivered
+  Histogram wait;                                   ///< how long next() waited
+  double ring_level = 0;     ///< batches that were ready when next() was called, on average
+  std::int64_t buffers = 0;  ///< batch buffers that were made
+};
+
+class Feed {
+ public:
+  /// Opens the dataset and starts to fill. Throws Error, and with `on_bad_sample: fail` a SampleError for an
+  /// utterance that the index already knows to be bad.
+  explicit Feed(const Config& config, const OpenOptions& options = {});
+  /// Stops at once: at most a row per worker is finished.
+  ~Feed();
+  Feed(const Feed&) = delete;
+  Feed& operator=(const Feed&) = delete;
+
+  /// The next batch in plan order; an epoch follows the other. Blocks until it is full. Throws SampleError
+  /// when a sample of this batch is bad and `on_bad_sample` is fail; the same again when called again.
+  Batch next();
+
+  [[nodiscard]] FeedState state() const;
+  /// Goes on behind the batch after which `state` was taken, at once. Another seed or global batch than the
+  /// present one is taken over.
+  void restore(const FeedState& state);
+  /// Back to the first batch.
+  void reset();
+
+  [[nodiscard]] const Plan& plan() const;
+  [[nodiscard]] const Dataset& dataset() const;
+  [[nodiscard]] int workers() const;
+  /// Bad samples so far, those included that the index knows of; each once, in the order of their ids.
+  [[nodiscard]] std::vector<SkippedSample> skipped() const;
+  [[nodiscard]] FeedStats stats() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace penstock

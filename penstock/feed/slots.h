@@ -1,0 +1,115 @@
+// The memory of batches, and the ring of slots whose rows workers claim.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "penstock/core/types.h"
+#include "penstock/plan/plan.h"
+
+namespace penstock {
+
+/// One row of a batch, to be written by one worker.
+struct Row {
+  std::span<std::int32_t> tokens;  ///< [tokens]
+  std::span<float> mel;            ///< [frames, bins] or [bins, frames]
+  std::int32_t& token_length;
+  std::int32_t& mel_length;
+  std::int32_t& speaker;
+  std::int64_t& utterance;
+  std::uint8_t& replaced;
+  /// How far this row's memory may hold something other than padding; whoever writes keeps it up to date.
+  std::int32_t& dirty_tokens;
+  std::int32_t& dirty_frames;
+};
+
+/// Memory for a batch of any of a plan's shapes.
+class BatchBuffer {
+ public:
+  BatchBuffer(const Shape& largest, std::int32_t bins);
+
+  /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty.
+  void reshape(const Shape& shape);
+  Row row(std::int32_t r);
+  /// The arrays as a batch shows them; `self` keeps the memory alive.
+  [[nodiscard]] Batch view(std::shared_ptr<const BatchBuffer> self, std::int64_t epoch,
+                           std::int64_t step) const;
+
+ private:
+  struct Free {
+    void operator()(float* p) const;
+  };
+  std::int32_t bins_;
+  Shape shape_;
+  std::unique_ptr<float[], Free> mel_;
+  std::vector<std::int32_t> tokens_, token_lengths_, mel_lengths_, speakers_, dirty_tokens_, dirty_frames_;
+  std::vector<std::int64_t> utterances_;
+  std::vector<std::uint8_t> replaced_;
+};
+
+/// Buffers that come back by themselves when the last holder lets go, from any thread, also after the pool is
+/// gone.
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
+ public:
+  BufferPool(const Shape& largest, std::int32_t bins, std::size_t most)
+      : largest_(largest), bins_(bins), most_(most) {}
+
+  /// A free buffer, or a new one. Throws Error when `most` are in use: the consumer keeps too many batches.
+  std::shared_ptr<BatchBuffer> take();
+  [[nodiscard]] std::size_t made() const;
+
+ private:
+  void give_back(std::unique_ptr<BatchBuffer> buffer);
+
+  const Shape largest_;
+  const std::int32_t bins_;
+  const std::size_t most_;
+  mutable std::mutex mutex_;
+  std::vector<std::unique_ptr<BatchBuffer>> free_;
+  std::size_t made_ = 0;
+};
+
+/// A place in the ring: the batch that is being filled or waits for the consumer.
+///
+/// The consumer opens it; workers claim rows and finish them; the consumer takes the batch when all are
+/// finished. Between opening and taking only workers touch the buffer, each the rows that it claimed.
+class Slot {
+ public:
+  struct Contents {
+    BatchPlan plan;
+    std::int64_t epoch = 0, step = 0;
+    std::shared_ptr<BatchBuffer> buffer;
+  };
+
+  /// Consumer. `sequence` numbers the batches of a run from 1.
+  void open(std::uint64_t sequence, Contents contents);
+  /// Workers. The next unclaimed row of batch `sequence`; none when all are claimed or it is not open.
+  std::optional<std::int32_t> claim(std::uint64_t sequence);
+  /// Workers: whether the slot has not come round to `sequence` yet.
+  [[nodiscard]] bool before(std::uint64_t sequence) const;
+  /// Workers. The row that was claimed is done; with `error` the batch will not be delivered. True for the
+  /// last row.
+  bool finish(std::int32_t row, std::exception_ptr error = nullptr);
+  /// Consumer. Waits for the last row and throws the error of the first bad one.
+  void wait();
+  [[nodiscard]] bool ready() const;
+
+  Contents contents;
+
+ private:
+  // The batch's number and the rows not yet claimed in one word, so that a row is claimed for the batch that
+  // was looked at or not at all.
+  static constexpr int row_bits = 16;
+  std::atomic<std::uint64_t> claim_{0};
+  std::atomic<std::uint32_t> unfinished_{0};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+  std::int32_t error_row_ = 0;
+};
+
+}  // namespace penstock

@@ -1,0 +1,46 @@
+// What a stage costs: a clock read before and after its call, added up per worker. No lock, no allocation,
+// some 50 ns.
+#pragma once
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace penstock {
+
+/// The stages of a sample's way, in their order.
+enum class Stage : std::uint8_t { read, decode, mel, tokens, pad };
+inline constexpr std::array stage_names = {"read", "decode", "mel", "tokens", "pad"};
+inline constexpr std::size_t stage_count = stage_names.size();
+
+/// One worker's sums. Only that worker adds; anybody may read at any time.
+class StageClock {
+ public:
+  void add(Stage stage, std::chrono::nanoseconds time) {
+    // relaxed: a single writer, and readers want a recent value, not an ordering.
+    auto& sum = sums_[static_cast<std::size_t>(stage)];
+    sum.store(sum.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(time.count()),
+              std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t nanoseconds(std::size_t stage) const {
+    return sums_[stage].load(std::memory_order_relaxed);
+  }
+
+ private:
+  alignas(64) std::array<std::atomic<std::uint64_t>, stage_count> sums_{};
+};
+
+/// Runs `call`, adds its time to `stage` (also when it throws) and returns its result.
+template <typename Call>
+decltype(auto) probe(StageClock& clock, Stage stage, Call&& call) {
+  struct Timer {
+    StageClock& clock;
+    Stage stage;
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+    ~Timer() { clock.add(stage, std::chrono::steady_clock::now() - start); }
+  } timer{clock, stage};
+  return call();
+}
+
+}  // namespace penstock

@@ -1,0 +1,118 @@
+// Every key does something: for each there is a value that a consumer notices.
+#include <map>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "penstock/core/error.h"
+#include "penstock/feed/feed.h"
+#include "tests/feed/made_dataset.h"
+
+namespace penstock {
+namespace {
+
+/// What a consumer can tell of a feed.
+std::string outcome(ConfigLoader loader) {
+  try {
+    Feed feed(loader.config());
+    std::string out = fmt::format("{} workers, {} steps, {} problems", feed.workers(),
+                                  feed.plan().steps_per_epoch(), feed.skipped().size());
+    for (int i = 0; i < 6; ++i) out += fmt::format(" {:x}", fingerprint(feed.next()));
+    return out + fmt::format(" {} buffers", feed.stats().buffers);
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+TEST(Keys, EachOneIsNoticed) {
+  MadeDataset made(48), other(30, 2);
+  made.write(5, wav_bytes(std::vector<std::int16_t>(9000, 500), 16000));  // for `resample`
+  made.write(6, "broken");                                                // for `on_bad_sample`
+  std::filesystem::copy(made.folder() / "metadata.csv", made.folder() / "other.csv");
+  std::ofstream(made.folder() / "other.csv", std::ios::app) << "extra|more text|more text\n";
+  std::filesystem::copy(made.wav(3), made.folder() / "wavs/extra.wav");
+  SymbolTable(std::u32string_view(U"abcdefghijklmnopqrstuvwxyz ,.سلامدنیا!"))
+      .save(made.folder() / "symbols.txt");
+
+  const std::map<std::string, std::string> values = {{"dataset_path", other.folder()},
+                                                     {"train_data", other.folder()},
+                                                     {"val_data", other.folder()},
+                                                     {"metadata_train_file", "other.csv"},
+                                                     {"wavs_train_dir", other.folder() / "wavs"},
+                                                     {"metadata_eval_file", other.folder() / "metadata.csv"},
+                                                     {"wavs_eval_dir", other.folder() / "wavs"},
+                                                     {"cache_dir", made.folder() / "elsewhere"},
+                                                     {"split", "val"},
+                                                     {"val_fraction", "0.5"},
+                                                     {"batch_size", "5"},
+                                                     {"shapes", "1"},
+                                                     {"pad_to_fixed_length", "true"},
+                                                     {"max_text_length", "20"},
+                                                     {"max_mel_frames", "20"},
+                                                     {"remainder", "pad"},
+                                                     {"seed", "9"},
+                                                     {"rank", "1"},
+                                                     {"world", "3"},
+                                                     {"on_bad_sample", "fail"},
+                                                     {"mel_preset", "myxtts"},
+                                                     {"sample_rate", "16000"},
+                                                     {"n_fft", "512"},
+                                                     {"win_length", "800"},
+                                                     {"hop_length", "200"},
+                                                     {"n_mels", "40"},
+                                                     {"mel_fmin", "50"},
+                                                     {"mel_fmax", "7000"},
+                                                     {"mel_scale", "htk"},
+                                                     {"mel_norm", "none"},
+                                                     {"mel_power", "2"},
+                                                     {"mel_eps", "0.5"},
+                                                     {"mel_framing", "centered"},
+                                                     {"mel_pad_mode", "constant"},
+                                                     {"mel_log", "log10"},
+                                                     {"mel_floor", "0.5"},
+                                                     {"mel_layout", "bins_first"},
+                                                     {"mel_pad_value", "-4"},
+                                                     {"resample", "false"},
+                                                     {"add_blank", "true"},
+                                                     {"symbols", made.folder() / "symbols.txt"},
+                                                     {"preprocessing_mode", "precompute"},
+                                                     {"native_loading", "false"},
+                                                     {"num_workers", "3"},
+                                                     {"prefetch_buffer_size", "5"}};
+  // Keys that only mean something beside others.
+  const std::map<std::string, std::map<std::string, std::string>> context = {
+      {"pad_to_fixed_length", {{"max_text_length", "100"}, {"max_mel_frames", "100"}, {"shapes", "1"}}},
+      {"rank", {{"world", "2"}}},
+      {"wavs_eval_dir",
+       {{"metadata_eval_file", (made.folder() / "metadata.csv").string()}, {"split", "val"}}},
+      {"val_data", {{"split", "val"}}},
+      {"metadata_eval_file", {{"split", "val"}}}};
+
+  for (const ConfigKey& key : config_keys()) {
+    if (!key.pending.empty()) continue;
+    SCOPED_TRACE(key.name);
+    ASSERT_TRUE(values.contains(key.name)) << "say in this test what it changes";
+    ConfigLoader loader;
+    std::map<std::string, std::string> settings = {
+        {"dataset_path", made.folder()}, {"batch_size", "4"},      {"shapes", "2"}, {"num_workers", "2"},
+        {"prefetch_buffer_size", "3"},   {"on_bad_sample", "skip"}};
+    if (context.contains(key.name))
+      for (const auto& [name, value] : context.at(key.name)) settings[name] = value;
+    for (const auto& [name, value] : settings)
+      if (name != key.name) loader.set(name, value, "test");
+    ConfigLoader changed = loader;
+    if (settings.contains(key.name)) loader.set(key.name, settings.at(key.name), "test");
+    changed.set(key.name, values.at(key.name), "test");
+    const std::string without = outcome(loader);
+    if (key.name == "cache_dir") {
+      EXPECT_FALSE(std::filesystem::exists(values.at(key.name)));
+      outcome(changed);
+      EXPECT_TRUE(std::filesystem::exists(values.at(key.name)));
+    } else {
+      EXPECT_NE(outcome(changed), without);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace penstock

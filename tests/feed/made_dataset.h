@@ -1,0 +1,110 @@
+// A small dataset in a temporary folder: noise-like clips of given lengths as PCM WAV, and texts.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "penstock/core/config.h"
+
+namespace penstock {
+
+/// A WAV file of 16-bit mono samples.
+inline std::string wav_bytes(const std::vector<std::int16_t>& samples, std::uint32_t rate = 22050) {
+  std::string out = "RIFF....WAVEfmt ";
+  const auto put = [&](auto value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  put(std::uint32_t{16});
+  put(std::uint16_t{1});
+  put(std::uint16_t{1});
+  put(rate);
+  put(rate * 2);
+  put(std::uint16_t{2});
+  put(std::uint16_t{16});
+  out += "data";
+  put(static_cast<std::uint32_t>(samples.size() * 2));
+  out.append(reinterpret_cast<const char*>(samples.data()), samples.size() * 2);
+  const auto size = static_cast<std::uint32_t>(out.size() - 8);
+  out.replace(4, 4, reinterpret_cast<const char*>(&size), 4);
+  return out;
+}
+
+class MadeDataset {
+ public:
+  /// `clips` clips of 300 to `longest` samples; the same seed gives the same bytes.
+  explicit MadeDataset(int clips, std::uint64_t seed = 1, int longest = 12000) : random_(seed) {
+    static int made = 0;
+    folder_ = std::filesystem::temp_directory_path() /
+              ("penstock-feed-" + std::to_string(getpid()) + "-" + std::to_string(made++));
+    std::filesystem::create_directories(folder_ / "wavs");
+    std::ofstream manifest(folder_ / "metadata.csv");
+    for (int i = 0; i < clips; ++i) {
+      const int samples = std::uniform_int_distribution<int>(300, longest)(random_);
+      manifest << id(i) << "|" << text(samples) << "\n";
+      write(i, noise(samples));
+    }
+  }
+  ~MadeDataset() { std::filesystem::remove_all(folder_); }
+  MadeDataset(const MadeDataset&) = delete;
+  MadeDataset& operator=(const MadeDataset&) = delete;
+
+  [[nodiscard]] static std::string id(int i) {
+    std::string number = std::to_string(i);
+    return "s" + std::to_string(10 + i % 3) + "-" + std::string(6 - number.size(), '0') + number;
+  }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] std::filesystem::path wav(int i) const { return folder_ / "wavs" / (id(i) + ".wav"); }
+  void write(int i, const std::string& bytes) const { std::ofstream(wav(i), std::ios::binary) << bytes; }
+  std::string noise(int samples) {
+    std::vector<std::int16_t> audio(static_cast<std::size_t>(samples));
+    for (auto& s : audio)
+      s = static_cast<std::int16_t>(std::uniform_int_distribution<int>(-9000, 9000)(random_));
+    return wav_bytes(audio);
+  }
+
+  /// A quick configuration: all clips, batches of 4 in up to 3 shapes.
+  [[nodiscard]] Config config() const {
+    Config c;
+    c.dataset_path = folder_.string();
+    c.split = Split::all;
+    c.batch_size = 4;
+    c.shapes = 3;
+    c.num_workers = 2;
+    c.prefetch_buffer_size = 3;
+    return c;
+  }
+
+ private:
+  std::string text(int samples) {
+    static constexpr const char* words[] = {"water", "turns", "The",   "wheel",
+                                            "سلام",  "دنیا",  "pipe,", "steady"};
+    std::string out;
+    for (int n = 0; n <= samples / 2000; ++n) out += std::string(words[random_() % 8]) + " ";
+    return out + ".";
+  }
+
+  std::mt19937_64 random_;
+  std::filesystem::path folder_;
+};
+
+/// Everything that a consumer can see of a batch, as one number.
+inline std::uint64_t fingerprint(const Batch& b) {
+  std::uint64_t h = 1469598103934665603u;
+  const auto add = [&](const void* p, std::size_t n) {
+    for (std::size_t i = 0; i < n; ++i) h = (h ^ static_cast<const unsigned char*>(p)[i]) * 1099511628211u;
+  };
+  add(&b.shape, sizeof b.shape);
+  add(&b.epoch, sizeof b.epoch);
+  add(&b.step, sizeof b.step);
+  for (const auto& s : {b.tokens, b.token_lengths, b.mel_lengths, b.speakers}) add(s.data(), s.size_bytes());
+  add(b.mel.data(), b.mel.size_bytes());
+  add(b.utterances.data(), b.utterances.size_bytes());
+  add(b.replaced.data(), b.replaced.size_bytes());
+  return h;
+}
+
+}  // namespace penstock
