@@ -35,12 +35,17 @@ ConfigFlags::ConfigFlags(CLI::App& command) {
 
 void ConfigFlags::add(CLI::App& command, const std::string& key, bool boolean, const std::string& help,
                       const std::string& group) {
-  Flag& flag = flags_.emplace_back(Flag{.key = key, .origin = "--" + dashed(key)});
-  const std::string name = dashed(key);
+  const std::string name = "--" + dashed(key);
+  Flag& flag = flags_.emplace_back(Flag{.key = key, .origin = name});
+  if (!boolean) {
+    flag.option = command.add_option(name, flag.value, help)->type_name("")->group(group);
+    return;
+  }
+  const std::string off = "--disable-" + dashed(key);
   flag.option =
-      boolean ? command.add_flag(fmt::format("--{0}{{true}},--disable-{0}{{false}}", name), flag.value, help)
-              : command.add_option("--" + name, flag.value, help)->type_name("");
-  flag.option->group(group);
+      command.add_flag(name, flag.value, help.empty() ? "" : fmt::format("{} ({})", help, off))->group(group);
+  Flag& negated = flags_.emplace_back(Flag{.key = key, .value = "false", .origin = off});
+  negated.option = command.add_flag(off)->group("");
 }
 
 void ConfigFlags::set(const std::string& key, const std::string& value, const std::string& origin) {

@@ -51,15 +51,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::string nearest_key(std::string_view name) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(3, name.size() / 3) + 1;
-  for (const ConfigKey& key : config_keys())
-    if (const std::size_t d = edit_distance(name, key.name); d < best_distance)
-      best = key.name, best_distance = d;
-  return best;
-}
-
 std::string negate(const std::string& value) {
   Config c;
   const ConfigKey& any = *find_key("resample");  // for its parser of booleans
@@ -68,6 +59,15 @@ std::string negate(const std::string& value) {
 }
 
 }  // namespace
+
+std::string nearest_key(std::string_view name) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(3, name.size() / 3) + 1;
+  for (const ConfigKey& key : config_keys())
+    if (const std::size_t d = edit_distance(name, key.name); d < best_distance)
+      best = key.name, best_distance = d;
+  return best;
+}
 
 void Config::validate() const {
   mel.validate();

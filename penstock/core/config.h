@@ -82,6 +82,8 @@ struct ConfigAlias {
 /// All keys, in the order in which they are shown.
 std::span<const ConfigKey> config_keys();
 std::span<const ConfigAlias> config_aliases();
+/// The key that somebody who wrote `name` may have meant; empty when none is near.
+std::string nearest_key(std::string_view name);
 
 /// Collects settings from a file and from flags, remembers where each came from, and makes a Config of them.
 /// A flag beats the file, which beats a preset, which beats the default; the order of the calls does not

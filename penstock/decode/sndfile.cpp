@@ -1,7 +1,6 @@
 // FLAC, OGG, Opus, the rarer kinds of WAV, and whatever else libsndfile reads.
 #include <array>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>

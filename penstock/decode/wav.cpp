@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstring>
-#include <string>
 #include <string_view>
 
 #include <fmt/format.h>

@@ -30,71 +30,72 @@ HWY_BEFORE_NAMESPACE();
 namespace penstock::HWY_NAMESPACE {
 
 /// The audio of a block, transposed. The waveform is cut into segments of `hop` samples, counted from the first frame's
-/// first sample; segment s of the clip is column s - (the block's first frame), so that frame f's sample i is in row
+/// first sample; a column holds a segment, and the block's frame f begins with column f. So frame f's sample i is in row
 /// i % hop, column f + i / hop, and one unaligned load gives sample i of all frames:
 ///
-///              column 0    1   ...  lanes-1 | lanes ... lanes+overlap-1
-///   row 0         s0[0]  s1[0]              |                            sample 0:        load at column 0
-///   row 1         s0[1]  s1[1]              |                            sample hop + 1:  load at row 1, column 1
-///
-/// The next block keeps the last `overlap` columns and transposes `lanes` new segments.
+///                 kept from the last block | transposed for this one
+///        column     0      1      2        |   3   ...   lanes + 2           (here n_fft = 4 hop)
+///   row 0         s0[0]  s1[0]  s2[0]        s3[0]                           sample 0:        row 0 from column 0 on
+///   row 1         s0[1]  s1[1]  s2[1]        s3[1]                           sample hop + 1:  row 1 from column 1 on
 struct FrameBlock {
   float* at;
-  int hop, overlap;
+  int hop, kept;  // `kept` columns come first: the overlap, rounded up to whole small vectors
 
-  static int columns(int overlap) { return lanes + overlap; }
-  /// The last row's loads may run over its end.
-  static std::size_t floats(int hop, int overlap) { return static_cast<std::size_t>(hop) * columns(overlap) + lanes; }
+  /// Columns that fit every load and the copies of keep().
+  static constexpr int columns(int kept) { return kept + lanes; }
 
-  HWY_INLINE void keep_overlap(float* row) const {
-    for (int column = 0; column < overlap; column += lanes)
-      hn::StoreU(hn::LoadU(tag, row + column + lanes), tag, row + column);
+  HWY_INLINE void keep(float* row) const {
+    const hn::CappedTag<float, 4> few;
+    for (int i = 0; i < kept; i += static_cast<int>(hn::Lanes(few)))
+      hn::StoreU(hn::LoadU(few, row + lanes + i), few, row + i);
   }
 
   void advance(const float* const* segments) const {
-    const int stride = columns(overlap);
+    const int stride = columns(kept);
     int i = 0;
-    for (; i + lanes <= hop; i += lanes) {
-      V x[lanes];
-      for (int s = 0; s < lanes; ++s) x[s] = hn::LoadU(tag, segments[s] + i);
-      transpose(tag, x);
-      for (int s = 0; s < lanes; ++s) {
-        float* row = at + (i + s) * stride;
-        keep_overlap(row);
-        hn::StoreU(x[s], tag, row + overlap);
+#if HWY_TARGET != HWY_SCALAR
+    for (; i + 4 <= hop; i += 4) {
+      V x[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) x[j] = load_blocks(tag, segments + j, i);
+      transpose_blocks(tag, x);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        float* row = at + (i + j) * stride;
+        keep(row);
+        hn::StoreU(x[j], tag, row + kept);
       }
     }
+#endif
     for (; i < hop; ++i) {
       float* row = at + i * stride;
-      keep_overlap(row);
-      for (int s = 0; s < lanes; ++s) row[overlap + s] = segments[s][i];
+      keep(row);
+      for (int s = 0; s < lanes; ++s) row[kept + s] = segments[s][i];
     }
   }
 };
 
-/// sqrt(x) for x >= 0, to about two units in the last place.
-HWY_INLINE V root(V x) {
+/// 2 sqrt(x) for x >= 0, to about two units in the last place. The filter weights of power 1 are halved instead.
+HWY_INLINE V twice_root(V x) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSSE3
   // One Newton step on the approximate reciprocal root: the divider would be the bottleneck of the whole kernel.
-  const V half = hn::Set(tag, 0.5F);
   const V inverse = hn::ApproximateReciprocalSqrt(hn::Max(x, hn::Set(tag, 1.2e-38F)));  // not 0 * infinity
   const V guess = hn::Mul(x, inverse);
-  const V error = hn::NegMulAdd(guess, hn::Mul(inverse, half), half);
-  return hn::MulAdd(guess, error, guess);
+  return hn::Mul(guess, hn::NegMulAdd(guess, inverse, hn::Set(tag, 3.0F)));
 #else
-  return hn::Sqrt(x);
+  const V y = hn::Sqrt(x);
+  return hn::Add(y, y);
 #endif
 }
 
 template <int power>
 HWY_INLINE void apply_filters(const MelTables& t, const float* spectrum, float* mel) {
-  const V eps = hn::Set(tag, static_cast<float>(t.options.magnitude_eps));
   const MelTap* tap = t.taps.data();
   V falling = hn::Zero(tag), rising = hn::Zero(tag);
   for (int segment = 0; segment <= t.options.n_mels; ++segment) {
     for (const MelTap* end = tap + t.segment_taps[segment]; tap != end; ++tap) {
       V x = hn::Load(tag, spectrum + tap->row * lanes);
-      if constexpr (power == 1) x = root(hn::Add(x, eps));
+      if constexpr (power == 1) x = twice_root(x);
       falling = hn::MulAdd(x, hn::Set(tag, tap->falling), falling);
       rising = hn::MulAdd(x, hn::Set(tag, tap->rising), rising);
     }
@@ -126,38 +127,38 @@ HWY_INLINE V log_of(V x, V scale, V floor) {
 /// Logarithms of a block's mel rows, written where the caller wants them: `frames` of the lanes, nothing else.
 HWY_INLINE void write_logs(const MelTables& t, const float* mel, int frames, float* out, std::ptrdiff_t stride) {
   const V scale = hn::Set(tag, t.log_scale), floor = hn::Set(tag, t.log_floor);
+  const auto log_row = [&](int bin) HWY_ATTR { return log_of(hn::Load(tag, mel + bin * lanes), scale, floor); };
   const int bins = t.options.n_mels;
-  if (t.options.layout == MelLayout::bins_first) {
-    for (int bin = 0; bin < bins; ++bin) {
-      const V x = log_of(hn::Load(tag, mel + bin * lanes), scale, floor);
-      if (frames == lanes)
-        hn::StoreU(x, tag, out + bin * stride);
-      else
-        hn::BlendedStore(x, hn::FirstN(tag, frames), tag, out + bin * stride);
-    }
-    return;
+  const bool frames_first = t.options.layout == MelLayout::frames_first;
+  int bin = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; frames_first && frames == lanes && bin + 4 <= bins; bin += 4) {
+    V x[4] = {log_row(bin), log_row(bin + 1), log_row(bin + 2), log_row(bin + 3)};
+    transpose_blocks(tag, x);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) store_blocks(tag, x[j], out + j * stride + bin, stride);
   }
-  for (int first = 0; first < bins; first += lanes) {
-    V x[lanes];
-    for (int i = 0; i < lanes; ++i) x[i] = log_of(hn::Load(tag, mel + (first + i) * lanes), scale, floor);
-    transpose(tag, x);
-    if (frames == lanes && first + lanes <= bins) {
-      for (int i = 0; i < lanes; ++i) hn::StoreU(x[i], tag, out + i * stride + first);
+#endif
+  for (; bin < bins; ++bin) {
+    const V x = log_row(bin);
+    if (!frames_first && frames == lanes) {
+      hn::StoreU(x, tag, out + bin * stride);
     } else {
-      const auto inside = hn::FirstN(tag, std::min(lanes, bins - first));
-      for (int i = 0; i < frames; ++i) hn::BlendedStore(x[i], inside, tag, out + i * stride + first);
+      HWY_ALIGN float values[lanes];
+      hn::Store(x, tag, values);
+      for (int f = 0; f < frames; ++f) out[frames_first ? f * stride + bin : bin * stride + f] = values[f];
     }
   }
 }
 
-void spectra(int n_fft, const float* audio, const std::int32_t* offsets, const MelTables& t, float* rows, float* block,
-             float* power) {
-  const auto run = n_fft == 256    ? &power_spectra<256>
-                   : n_fft == 512  ? &power_spectra<512>
-                   : n_fft == 1024 ? &power_spectra<1024>
-                   : n_fft == 2048 ? &power_spectra<2048>
-                                   : &power_spectra<4096>;
-  run(audio, offsets, t.window.data(), t.twiddles.data(), rows, block, power);
+void spectra(const MelTables& t, const float* audio, float* rows, float* block, float* power) {
+  const int n = t.options.n_fft;
+  const auto run = n == 256    ? &power_spectra<256>
+                   : n == 512  ? &power_spectra<512>
+                   : n == 1024 ? &power_spectra<1024>
+                   : n == 2048 ? &power_spectra<2048>
+                               : &power_spectra<4096>;
+  run({audio, t.offsets.data(), t.window.data()}, t.twiddles.data(), t.power_eps, rows, block, power);
 }
 
 struct Layout {
@@ -169,8 +170,8 @@ Layout layout_of(const MelTables& t) {
   const auto line = [](std::size_t floats) { return (floats + 15) / 16 * 16; };
   const MelOptions& o = t.options;
   Layout l{};
-  l.rows = l.frames + line(FrameBlock::floats(o.hop_length, t.overlap));
-  l.block = l.rows + line(static_cast<std::size_t>(o.n_fft / 2) * lanes);
+  l.rows = l.frames + line(static_cast<std::size_t>(o.hop_length) * FrameBlock::columns(t.kept));
+  l.block = l.rows + line(static_cast<std::size_t>(o.n_fft / 4) * lanes);
   l.power = l.block + line(block_floats(o.n_fft / 4));
   l.mel = l.power + line(static_cast<std::size_t>(o.n_fft / 2 + 1) * lanes);
   l.edges = l.mel + line(static_cast<std::size_t>(o.n_mels + lanes) * lanes);
@@ -184,7 +185,7 @@ void compute(const MelTables& t, std::span<const float> audio, float* out, std::
   const MelSegments source{audio, o.pad, mel_padding(o), o.hop_length, frames + t.overlap};
   const Layout at = layout_of(t);
   float* memory = scratch.floats.of(at.end).data();
-  const FrameBlock block{memory + at.frames, o.hop_length, t.overlap};
+  const FrameBlock block{memory + at.frames, o.hop_length, t.kept};
 
   // Blocks before the first only bring in the overlap.
   std::int64_t first = -static_cast<std::int64_t>((t.overlap + lanes - 1) / lanes) * lanes;
@@ -194,7 +195,7 @@ void compute(const MelTables& t, std::span<const float> audio, float* out, std::
       segments[i] = source.at(first + t.overlap + i, memory + at.edges + static_cast<std::ptrdiff_t>(i) * o.hop_length);
     block.advance(segments.data());
     if (first < 0) continue;
-    spectra(o.n_fft, block.at, t.offsets.data(), t, memory + at.rows, memory + at.block, memory + at.power);
+    spectra(t, block.at, memory + at.rows, memory + at.block, memory + at.power);
     if (o.power == 1)
       apply_filters<1>(t, memory + at.power, memory + at.mel);
     else

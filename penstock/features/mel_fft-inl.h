@@ -124,48 +124,70 @@ struct Block {
   }
 };
 
-/// Where the tree's leaves go: re^2 + im^2, row after row.
+/// Where the tree's leaves go: re^2 + im^2 + eps, row after row.
 struct PowerRows {
   float* at;
+  V eps;
   HWY_INLINE void operator()(int i, const Complex& x) const {
-    hn::Store(hn::MulAdd(x.re, x.re, hn::Mul(x.im, x.im)), tag, at + i * lanes);
+    hn::Store(hn::MulAdd(x.re, x.re, hn::MulAdd(x.im, x.im, eps)), tag, at + i * lanes);
   }
 };
 
-/// The fold of the drawing for plain rows of `quarter` * 4 reals, in place.
-template <int quarter>
-struct FoldRows {
-  float* at;
-  std::ptrdiff_t stride;  // between the points of a pass
-  HWY_INLINE Complex operator()(int i) const {
-    float* x = at + i * stride;
-    const V x0 = hn::Load(tag, x), x1 = hn::Load(tag, x + quarter * lanes);
-    const V x2 = hn::Load(tag, x + 2 * quarter * lanes), x3 = hn::Load(tag, x + 3 * quarter * lanes);
-    hn::Store(hn::Add(x0, x2), tag, x);
-    hn::Store(hn::Add(x1, x3), tag, x + quarter * lanes);
-    return {hn::Sub(x0, x2), hn::Sub(x3, x1)};
-  }
+/// What the passes of a transform move along: the next twiddles and the next leaf.
+struct Cursor {
+  const float* w;
+  float* power;
+  V eps;
 };
 
-/// The first fold: frames are read from the audio block (see FrameBlock in mel.cpp) and windowed on the way.
-template <int quarter>
-struct FoldFrames {
+/// Windowed samples, read from the transposed audio (FrameBlock in mel.cpp).
+struct Samples {
   const float* audio;
   const std::int32_t* offsets;  // of sample i of all frames
   const float* window;
-  float* rows;
-  int step;  // between the points of a pass
-  HWY_INLINE V sample(int i) const { return hn::LoadU(tag, audio + offsets[i]); }
+  HWY_INLINE V operator()(int i) const { return hn::Mul(raw(i), weight(i)); }
+  HWY_INLINE V raw(int i) const { return hn::LoadU(tag, audio + offsets[i]); }
   HWY_INLINE V weight(int i) const { return hn::Set(tag, window[i]); }
+};
+
+/// The first fold, complex half: what the odd bins need.
+template <int quarter>
+struct FoldSamples {
+  Samples x;
+  int first, step;  // points of a pass
   HWY_INLINE Complex operator()(int i) const {
-    const int n = i * step;
-    const V x0 = hn::Mul(sample(n), weight(n));
-    const V x3 = hn::Mul(sample(n + 3 * quarter), weight(n + 3 * quarter));
-    const V x1 = sample(n + quarter), w1 = weight(n + quarter);
-    const V x2 = sample(n + 2 * quarter), w2 = weight(n + 2 * quarter);
-    hn::Store(hn::MulAdd(x2, w2, x0), tag, rows + n * lanes);
-    hn::Store(hn::MulAdd(x1, w1, x3), tag, rows + (n + quarter) * lanes);
-    return {hn::NegMulAdd(x2, w2, x0), hn::NegMulAdd(x1, w1, x3)};
+    const int n = first + i * step;
+    const V re = hn::NegMulAdd(x.raw(n + 2 * quarter), x.weight(n + 2 * quarter), x(n));
+    const V im = hn::NegMulAdd(x.raw(n + quarter), x.weight(n + quarter), x(n + 3 * quarter));
+    return {re, im};
+  }
+};
+
+/// The first fold, real half. Not kept in memory but computed again from the samples where it is wanted: writing and reading
+/// it would cost more, because it would push the other half out of the L1 cache.
+template <int half>
+struct EvenRows {
+  Samples x;
+  HWY_INLINE V operator()(int n) const { return hn::MulAdd(x.raw(n + half), x.weight(n + half), x(n)); }
+};
+
+struct PlainRows {
+  const float* at;
+  HWY_INLINE V operator()(int n) const { return hn::Load(tag, at + n * lanes); }
+};
+
+/// A fold of 4 * quarter real rows. The real half goes to `out`, which may be where the rows are.
+template <int quarter, typename Rows>
+struct FoldRows {
+  Rows x;
+  float* out;
+  int first, step;  // points of a pass
+  HWY_INLINE Complex operator()(int i) const {
+    const int n = first + i * step;
+    const V x0 = x(n), x1 = x(n + quarter), x2 = x(n + 2 * quarter), x3 = x(n + 3 * quarter);
+    hn::Store(hn::Add(x0, x2), tag, out + n * lanes);
+    hn::Store(hn::Add(x1, x3), tag, out + (n + quarter) * lanes);
+    return {hn::Sub(x0, x2), hn::Sub(x3, x1)};
   }
 };
 
@@ -179,64 +201,71 @@ constexpr std::ptrdiff_t child_stride(int points) {
 /// Scratch of one complex transform, in floats.
 constexpr std::ptrdiff_t block_floats(int points) { return child_stride(points) * mel_pass_radix(points); }
 
-/// The tree below a block of complex rows. Moves `w` and `power` past what it used and wrote.
+/// The tree below a block of complex rows.
 template <int points>
-HWY_INLINE void transform_block(float* block, const float*& w, float*& power) {
+HWY_INLINE void transform_block(float* block, Cursor& next) {
   constexpr int radix = mel_pass_radix(points);
   if constexpr (radix == points) {
-    pass<radix>(w, Block{block, 2 * lanes}, PowerRows{power});
-    w += radix;
-    power += points * lanes;
+    pass<radix>(next.w, Block{block, 2 * lanes}, PowerRows{next.power, next.eps});
+    next.power += points * lanes;
+    next.w += radix;
   } else {
     constexpr std::ptrdiff_t stride = child_stride(points);
-    for (int i = 0; i < points / radix; ++i)
-      pass<radix>(w, Block{block + i * 2 * lanes, stride}, Block{block + i * 2 * lanes, stride});
-    w += radix;
-    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, w, power);
+    for (int i = 0; i < points / radix; ++i) {
+      const Block column{block + i * 2 * lanes, stride};
+      pass<radix>(next.w, column, column);
+    }
+    next.w += radix;
+    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, next);
   }
 }
 
-/// Odd bins of a real transform; `fold(i, step)` gives the loader of the pass that starts at point i.
+/// Odd bins of a real transform of n points; `fold(first, step)` gives the loader of a pass.
 template <int n, typename Fold>
-HWY_INLINE void odd_bins(const Fold& fold, float* block, const float*& w, float*& power) {
+HWY_INLINE void odd_bins(const Fold& fold, float* block, Cursor& next) {
   constexpr int points = n / 4, radix = mel_pass_radix(points);
   if constexpr (radix == points) {
-    pass<radix>(w, fold(0, 1), PowerRows{power});
-    w += radix > 1 ? radix : 0;
-    power += points * lanes;
+    pass<radix>(next.w, fold(0, 1), PowerRows{next.power, next.eps});
+    next.power += points * lanes;
+    next.w += radix > 1 ? radix : 0;
   } else {
     constexpr std::ptrdiff_t stride = child_stride(points);
     for (int i = 0; i < points / radix; ++i)
-      pass<radix>(w, fold(i, points / radix), Block{block + i * 2 * lanes, stride});
-    w += radix;
-    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, w, power);
+      pass<radix>(next.w, fold(i, points / radix), Block{block + i * 2 * lanes, stride});
+    next.w += radix;
+    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, next);
   }
 }
 
-/// Bins of a real transform of n rows, from there down to the last two: 0 and n / 2.
+/// All bins of a real transform of n rows, down to the last two: 0 and n / 2.
 template <int n>
-HWY_INLINE void real_bins(float* rows, float* block, const float* w, float* power) {
+HWY_INLINE void real_bins(float* rows, float* block, Cursor& next) {
   if constexpr (n == 2) {
     const V even = hn::Load(tag, rows), odd = hn::Load(tag, rows + lanes);
-    const V first = hn::Add(even, odd), last = hn::Sub(even, odd);
-    hn::Store(hn::Mul(first, first), tag, power);
-    hn::Store(hn::Mul(last, last), tag, power + lanes);
+    const PowerRows out{next.power, next.eps};
+    out(0, {hn::Add(even, odd), hn::Zero(tag)});
+    out(1, {hn::Sub(even, odd), hn::Zero(tag)});
   } else {
-    const auto fold = [rows](int i, int step) { return FoldRows<n / 4>{rows + i * lanes, step * lanes}; };
-    odd_bins<n>(fold, block, w, power);
-    real_bins<n / 2>(rows, block, w, power);
+    const auto fold = [rows](int first, int step) HWY_ATTR {
+      return FoldRows<n / 4, PlainRows>{{rows}, rows, first, step};
+    };
+    odd_bins<n>(fold, block, next);
+    real_bins<n / 2>(rows, block, next);
   }
 }
 
 /// Power spectra of `lanes` frames: power[row * lanes + frame], rows in the order of mel_tables.cpp's rows_of_bins().
+/// `rows` is scratch for n / 4 rows, `block` for block_floats(n / 4).
 template <int n>
-HWY_NOINLINE void power_spectra(const float* audio, const std::int32_t* offsets, const float* window, const float* w,
-                                float* rows, float* block, float* power) {
-  const auto fold = [=](int i, int step) {
-    return FoldFrames<n / 4>{audio, offsets + i, window + i, rows + i * lanes, step};
+HWY_NOINLINE void power_spectra(const Samples& x, const float* w, float eps, float* rows, float* block, float* power) {
+  Cursor next{w, power, hn::Set(tag, eps)};
+  const auto odd = [&](int first, int step) HWY_ATTR { return FoldSamples<n / 4>{x, first, step}; };
+  odd_bins<n>(odd, block, next);
+  const auto even = [&](int first, int step) HWY_ATTR {
+    return FoldRows<n / 8, EvenRows<n / 2>>{{x}, rows, first, step};
   };
-  odd_bins<n>(fold, block, w, power);
-  real_bins<n / 2>(rows, block, w, power);
+  odd_bins<n / 2>(even, block, next);
+  real_bins<n / 4>(rows, block, next);
 }
 
 }  // namespace penstock::HWY_NAMESPACE

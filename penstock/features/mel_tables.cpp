@@ -125,8 +125,10 @@ double mel_log_scale(const MelOptions& options) {
   return 1;
 }
 
-MelTables::MelTables(const MelOptions& o, int lanes) : options(o), overlap((o.n_fft - 1) / o.hop_length) {
-  for (int i = 0; i < o.n_fft; ++i) offsets.push_back(i % o.hop_length * (lanes + overlap) + i / o.hop_length);
+MelTables::MelTables(const MelOptions& o, int lanes)
+    : options(o), overlap((o.n_fft - 1) / o.hop_length), kept((overlap + 3) / 4 * 4) {
+  for (int i = 0; i < o.n_fft; ++i)
+    offsets.push_back(i % o.hop_length * (kept + lanes) + kept - overlap + i / o.hop_length);
 
   const std::vector<double> exact_window = mel_window(o);
   window.assign(exact_window.begin(), exact_window.end());
@@ -136,8 +138,10 @@ MelTables::MelTables(const MelOptions& o, int lanes) : options(o), overlap((o.n_
   const std::vector<std::int32_t> rows = rows_of_bins(o.n_fft);
   const std::vector<double> edges = mel_edges(o), bank = mel_filterbank(o);
   const int bins = o.n_fft / 2 + 1;
+  const double gain = o.power == 1 ? 0.5 : 1;
   const auto weight = [&](int filter, int bin) {
-    return filter < 0 || filter >= o.n_mels ? 0.0F : static_cast<float>(bank[static_cast<std::size_t>(filter) * bins + bin]);
+    if (filter < 0 || filter >= o.n_mels) return 0.0F;
+    return static_cast<float>(gain * bank[static_cast<std::size_t>(filter) * bins + bin]);
   };
   segment_taps.assign(o.n_mels + 1, 0);
   for (int k = 0; k < bins; ++k) {
@@ -148,6 +152,7 @@ MelTables::MelTables(const MelOptions& o, int lanes) : options(o), overlap((o.n_
     ++segment_taps[segment];
   }
 
+  power_eps = o.power == 1 ? static_cast<float>(o.magnitude_eps) : 0.0F;
   log_scale = static_cast<float>(mel_log_scale(o));
   log_floor = static_cast<float>(mel_log_scale(o) * std::log(o.floor));
 }

@@ -17,8 +17,8 @@ constexpr int mel_pass_radix(int points) {
 /// A spectrum row and what it adds to the two filters whose triangles cover it.
 struct MelTap {
   std::int32_t row;  ///< the kernel's spectrum is in the FFT's own order, so rows are not bins
-  float falling;     ///< weight in the filter that ends in this segment
-  float rising;      ///< weight in the filter that begins in this segment
+  float falling;     ///< weight in the filter that ends in this segment; halved for power 1 (mel.cpp, twice_root)
+  float rising;      ///< the same for the filter that begins in this segment
 };
 
 struct MelTables {
@@ -27,6 +27,7 @@ struct MelTables {
 
   MelOptions options;
   int overlap;                        ///< segments of hop samples that a frame touches, beyond its first
+  int kept;                           ///< columns of transposed audio that a block takes over from the last one
   std::vector<std::int32_t> offsets;  ///< [n_fft] where the transposed audio holds a frame's samples (mel.cpp, FrameBlock)
   std::vector<float> window;    ///< [n_fft], zeros around a shorter win_length
   std::vector<float> twiddles;  ///< (cos, tan) pairs in the order in which the FFT asks for them
@@ -35,6 +36,7 @@ struct MelTables {
   std::vector<MelTap> taps;                ///< used bins, ascending
   std::vector<std::int32_t> segment_taps;  ///< [n_mels + 1] taps of each segment
 
+  float power_eps;  ///< added to re^2 + im^2
   float log_scale;  ///< log(x) = log_scale * ln(x)
   float log_floor;  ///< what silence becomes: exactly log(floor)
 };

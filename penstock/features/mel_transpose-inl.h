@@ -1,4 +1,5 @@
-// A square of vectors, transposed in registers. Included once per instruction set by mel.cpp.
+// Transposing by 128-bit blocks: four vectors at a time, two shuffles each, and the rest is done by where blocks are loaded
+// from and stored to. Included once per instruction set by mel.cpp.
 #if defined(PENSTOCK_FEATURES_MEL_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PENSTOCK_FEATURES_MEL_TRANSPOSE_INL_H_
 #undef PENSTOCK_FEATURES_MEL_TRANSPOSE_INL_H_
@@ -6,58 +7,55 @@
 #define PENSTOCK_FEATURES_MEL_TRANSPOSE_INL_H_
 #endif
 
+#include <cstddef>
+
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace penstock::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET == HWY_SCALAR
-template <typename D, typename V = hn::Vec<D>>
-HWY_INLINE void transpose(D, V*) {}
-#else
+#if HWY_TARGET != HWY_SCALAR
 
-/// Four rows; afterwards 128-bit block b of x[i] holds column 4 b + i.
+/// Lanes 4 g .. 4 g + 3 come from rows[4 g] + at.
+template <typename D>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const float* const* rows, std::ptrdiff_t at) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, rows[0] + at);
+  } else {
+    constexpr std::ptrdiff_t half = hn::MaxLanes(D()) / 2;
+    const hn::Half<D> h;
+    return hn::Combine(d, load_blocks(h, rows + half, at), load_blocks(h, rows, at));
+  }
+}
+
+/// Lanes 4 g .. 4 g + 3 go to at[4 g * stride].
+template <typename D>
+HWY_INLINE void store_blocks(D d, hn::Vec<D> x, float* at, std::ptrdiff_t stride) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    hn::StoreU(x, d, at);
+  } else {
+    constexpr std::ptrdiff_t half = hn::MaxLanes(D()) / 2;
+    const hn::Half<D> h;
+    store_blocks(h, hn::LowerHalf(h, x), at, stride);
+    store_blocks(h, hn::UpperHalf(h, x), at + half * stride, stride);
+  }
+}
+
+/// In every block: lane j of x[i] and lane i of x[j] change places.
 template <typename D, typename V = hn::Vec<D>>
 HWY_INLINE void transpose_blocks(D d, V* x) {
   const hn::Repartition<double, D> pairs;
-  const V a = hn::InterleaveLower(d, x[0], x[1]), b = hn::InterleaveUpper(d, x[0], x[1]);
-  const V e = hn::InterleaveLower(d, x[2], x[3]), f = hn::InterleaveUpper(d, x[2], x[3]);
-  const auto lower = [&](V p, V q) HWY_ATTR {
-    return hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, p), hn::BitCast(pairs, q)));
-  };
-  const auto upper = [&](V p, V q) HWY_ATTR {
-    return hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, p), hn::BitCast(pairs, q)));
-  };
-  x[0] = lower(a, e), x[1] = upper(a, e), x[2] = lower(b, f), x[3] = upper(b, f);
+  const auto a = hn::BitCast(pairs, hn::InterleaveLower(d, x[0], x[1]));
+  const auto b = hn::BitCast(pairs, hn::InterleaveUpper(d, x[0], x[1]));
+  const auto e = hn::BitCast(pairs, hn::InterleaveLower(d, x[2], x[3]));
+  const auto f = hn::BitCast(pairs, hn::InterleaveUpper(d, x[2], x[3]));
+  x[0] = hn::BitCast(d, hn::InterleaveLower(pairs, a, e));
+  x[1] = hn::BitCast(d, hn::InterleaveUpper(pairs, a, e));
+  x[2] = hn::BitCast(d, hn::InterleaveLower(pairs, b, f));
+  x[3] = hn::BitCast(d, hn::InterleaveUpper(pairs, b, f));
 }
 
-/// x[row] lane column -> x[column] lane row, for as many rows as lanes.
-template <typename D, typename V = hn::Vec<D>>
-HWY_INLINE void transpose(D d, V* x) {
-#pragma GCC unroll 4
-  for (int row = 0; row < static_cast<int>(HWY_LANES(float)); row += 4) transpose_blocks(d, x + row);
-#if HWY_MAX_BYTES == 32
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const V a = x[i], b = x[i + 4];
-    x[i] = hn::ConcatLowerLower(d, b, a);
-    x[i + 4] = hn::ConcatUpperUpper(d, b, a);
-  }
-#elif HWY_MAX_BYTES == 64
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const V ac = hn::ConcatLowerLower(d, x[i + 8], x[i]), bd = hn::ConcatLowerLower(d, x[i + 12], x[i + 4]);
-    const V eg = hn::ConcatUpperUpper(d, x[i + 8], x[i]), fh = hn::ConcatUpperUpper(d, x[i + 12], x[i + 4]);
-    x[i] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(bd), ac);
-    x[i + 4] = hn::OddEvenBlocks(bd, hn::SwapAdjacentBlocks(ac));
-    x[i + 8] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(fh), eg);
-    x[i + 12] = hn::OddEvenBlocks(fh, hn::SwapAdjacentBlocks(eg));
-  }
-#else
-  static_assert(HWY_LANES(float) == 4);
-#endif
-}
 #endif
 
 }  // namespace penstock::HWY_NAMESPACE

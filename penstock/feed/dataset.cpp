@@ -111,7 +111,12 @@ std::vector<Shape> configured_shapes(std::span<const Lengths> lengths, const Con
         fmt::format("none of the split's {} utterances can be used: max_text_length {} and max_mel_frames {} "
                     "admit none of them",
                     lengths.size(), config.max_text_length, config.max_mel_frames));
-  if (config.shapes > 1) return choose_shapes(fitting, config.shapes, global_rows);
+  if (config.shapes > 1) {
+    auto shapes = choose_shapes(fitting, config.shapes, global_rows);
+    return remainder_of(config) == Remainder::drop
+               ? without_rare_shapes(fitting, std::move(shapes), global_rows)
+               : shapes;
+  }
   Lengths longest;
   for (const Lengths& l : fitting)
     longest = {std::max(longest.tokens, l.tokens), std::max(longest.frames, l.frames)};

@@ -81,8 +81,9 @@ Axis make_axis(std::vector<std::int64_t> counts, std::size_t limit, std::span<co
   }
   if (axis.values.size() > limit + wanted.size()) {
     // Weighted with their length: a long tail has few utterances, but much to pad.
-    for (std::size_t length = 0; length < counts.size(); ++length)
+    for (std::size_t length = 0; length < counts.size(); ++length) {
       counts[length] *= static_cast<std::int64_t>(length);
+    }
     axis.values = quantiles(counts, static_cast<std::int64_t>(limit));
     axis.values.insert(axis.values.end(), wanted.begin(), wanted.end());
   }
@@ -294,6 +295,23 @@ int first_shape(std::span<const Shape> shapes, Lengths lengths) {
                  static_cast<unsigned>(lengths.frames > shape.frames);
   }
   return empty(lengths) || too_small == shapes.size() ? -1 : static_cast<int>(too_small);
+}
+
+std::vector<Shape> without_rare_shapes(std::span<const Lengths> lengths, std::vector<Shape> shapes,
+                                       std::int32_t rows) {
+  std::vector<std::int64_t> counts(shapes.size());
+  for (const Lengths length : lengths) {
+    if (const int k = first_shape(shapes, length); k >= 0) ++counts[k];
+  }
+  while (shapes.size() > 1) {
+    const auto rare = std::find_if(counts.begin(), counts.end(), [&](std::int64_t n) { return n < rows; });
+    if (rare == counts.end()) break;
+    const auto gone = std::min<std::ptrdiff_t>(rare - counts.begin(), std::ssize(shapes) - 2);
+    counts[gone + 1] += counts[gone];
+    counts.erase(counts.begin() + gone);
+    shapes.erase(shapes.begin() + gone);
+  }
+  return shapes;
 }
 
 }  // namespace penstock

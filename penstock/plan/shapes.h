@@ -31,6 +31,12 @@ inline constexpr std::int32_t shape_multiple = 8;
 /// `longest_length`.
 std::vector<Shape> choose_shapes(std::span<const Lengths> lengths, int count, std::int32_t rows);
 
+/// The chain without the shapes that fewer than `rows` utterances take, as far as there are others: with
+/// Remainder::drop such a shape would never have a batch, and its utterances would never be seen. They take
+/// the next shape; a last shape that is short takes over the one before it.
+std::vector<Shape> without_rare_shapes(std::span<const Lengths> lengths, std::vector<Shape> shapes,
+                                       std::int32_t rows);
+
 /// Days of audio: more is taken for a damaged header.
 inline constexpr std::int32_t longest_length = 1 << 24;
 

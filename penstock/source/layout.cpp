@@ -57,6 +57,8 @@ struct Side {
   const char *data_name, *file_name, *wavs_name;
   Names manifest_names;
   bool validation;
+
+  [[nodiscard]] bool is_given() const { return !data.empty() || !file.empty(); }
 };
 
 ManifestSource find_source(const Side& side) {
@@ -97,17 +99,14 @@ Layout find_layout(const DatasetPaths& paths) {
            "wavs_eval_dir",
            val_names,
            true};
-  if (train.data.empty() && train.file.empty()) train.data = folder;
-  if (train.data.empty() && train.file.empty())
-    throw Error("a dataset needs its folder, train_data or metadata_train_file");
+  if (!train.is_given()) train.data = folder;
+  if (!train.is_given()) throw Error("a dataset needs its folder, train_data or metadata_train_file");
 
   Layout layout{.root = find_root(folder, train), .sources = {find_source(train)}};
   const fs::path& manifest = layout.sources[0].file;
-  if (val.data.empty() && val.file.empty() && train.file.empty() &&
-      manifest.filename() == "metadata_train.csv")
-    if (const auto beside = first_of(manifest.parent_path(), {"metadata_eval.csv", "metadata_val.csv"}))
-      val.file = *beside;
-  if (!val.data.empty() || !val.file.empty())
+  if (!val.is_given() && train.file.empty() && manifest.filename() == "metadata_train.csv")
+    val.file = first_of(manifest.parent_path(), {"metadata_eval.csv", "metadata_val.csv"}).value_or("");
+  if (val.is_given())
     layout.sources.push_back(find_source(val));
   else if (!val.wavs.empty())
     throw Error(fmt::format("wavs_eval_dir ({}) needs metadata_eval_file or val_data", val.wavs.string()));

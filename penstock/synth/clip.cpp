@@ -68,7 +68,7 @@ Recording record(const Voice& usual, const Language& language, double target, Dr
 
 Recording hum(std::int32_t speaker, std::int32_t sample_rate, double target, Draws& words, Draws& sound) {
   constexpr double characters_per_second = 15;
-  const double pitch = 95 + 25 * (speaker % 7) + 3 * (speaker / 7);  // Hz
+  const int pitch = 95 + 25 * (speaker % 7) + 3 * (speaker / 7);  // Hz
   const auto samples = static_cast<std::size_t>(std::llround(target * sample_rate));
   return {compose(english(), target * characters_per_second, words),
           {speech_like_tone(samples, sample_rate, pitch, sound), sample_rate}};

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <span>
 #include <string_view>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -42,6 +42,7 @@ class SpawnSetup {
 
   pid_t spawn(std::vector<std::string> arguments) {
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (auto& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_t pid = 0;
@@ -58,9 +59,26 @@ class SpawnSetup {
   posix_spawnattr_t attributes_{};
 };
 
+/// A process that is always waited for.
+struct Child {
+  pid_t pid = 0;
+
+  /// Its status, as waitpid gives it.
+  int wait() {
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    pid = 0;
+    return status;
+  }
+  ~Child() {
+    if (pid != 0) wait();
+  }
+};
+
 struct Outcome {
   std::string output;
-  int status = 0;  ///< as waitpid gives it
+  int status = 0;
 };
 
 std::string read_to_end(int fd) {
@@ -75,26 +93,23 @@ std::string read_to_end(int fd) {
 }
 
 Outcome run(std::vector<std::string> arguments) {
+  Child child;  // outlives the pipe: a child that we no longer read from then ends by itself
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0)
     throw Error(fmt::format("espeak-ng cannot be started: {}", std::strerror(errno)));
   const File reading(ends[0]);
   File writing(ends[1]);
-  const pid_t pid = SpawnSetup(writing.fd()).spawn(std::move(arguments));
+  child.pid = SpawnSetup(writing.fd()).spawn(std::move(arguments));
   { const File closed_now = std::move(writing); }
-  Outcome outcome;
-  outcome.output = read_to_end(reading.fd());
-  while (::waitpid(pid, &outcome.status, 0) < 0 && errno == EINTR) {
-  }
-  return outcome;
+  std::string output = read_to_end(reading.fd());
+  return {.output = std::move(output), .status = child.wait()};
 }
 
 Outcome run_espeak(const Voice& voice, const std::string& text) {
+  const char* const amplitude = "60";  // of 200; at the default of 100 some voices reach full scale
+  const char* const utf8 = "1";        // whatever the locale is
   return run({"espeak-ng", "-v", voice.name, "-s", std::to_string(voice.speed), "-p",
-              std::to_string(voice.pitch), "-a",
-              "60",       // of 200; the default of 100 reaches full scale with some voices
-              "-b", "1",  // the text is UTF-8 in every locale
-              "--stdout", text});
+              std::to_string(voice.pitch), "-a", amplitude, "-b", utf8, "--stdout", text});
 }
 
 template <typename T>

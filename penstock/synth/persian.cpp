@@ -19,7 +19,7 @@ std::string words(int n) {
                                                        "پنجاه", "شصت", "هفتاد", "هشتاد", "نود"};
   static constexpr std::array<const char*, 10> hundreds = {"",      "صد",   "دویست", "سیصد",  "چهارصد",
                                                            "پانصد", "ششصد", "هفتصد", "هشتصد", "نهصد"};
-  const auto followed_by = [](std::string head, int rest) {
+  const auto followed_by = [](const std::string& head, int rest) {
     return rest == 0 ? head : head + " و " + words(rest);
   };
   if (n < 20) return small[static_cast<std::size_t>(n)];

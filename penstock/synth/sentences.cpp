@@ -72,7 +72,8 @@ class Expansion {
   }
 
   void number(int low, int high) {
-    const int n = low + static_cast<int>(draws_.below(static_cast<std::uint64_t>(high - low + 1)));
+    const auto choices = static_cast<std::uint32_t>(high - low + 1);
+    const int n = low + static_cast<int>(draws_.below(choices));
     put(language_.digits(n), language_.words(n));
   }
 

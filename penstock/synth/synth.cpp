@@ -101,14 +101,10 @@ class Dataset {
   }
 
   void create_folder() {
-    std::vector<fs::path> missing;
-    for (fs::path p = folder_; !fs::exists(p); p = p.parent_path()) missing.push_back(p);
-    std::reverse(missing.begin(), missing.end());
-    for (const auto& p : missing) {
-      std::error_code failed;
-      if (fs::create_directory(p, failed)) created_.push_back(p);
-      if (failed) throw Error(fmt::format("{}: cannot be created: {}", p.string(), failed.message()));
-    }
+    for (fs::path p = folder_; !fs::exists(p); p = p.parent_path()) created_.push_back(p);
+    std::error_code failed;
+    fs::create_directories(folder_, failed);
+    if (failed) throw Error(fmt::format("{}: cannot be created: {}", folder_.string(), failed.message()));
     std::string name = (folder_ / ".wavs-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
       throw Error(fmt::format("{}: cannot be written to: {}", folder_.string(), std::strerror(errno)));
@@ -119,12 +115,12 @@ class Dataset {
   void remove_traces() const noexcept {
     std::error_code ignored;  // there is an exception on its way that says more
     if (!wavs_.empty()) fs::remove_all(wavs_, ignored);
-    for (auto p = created_.rbegin(); p != created_.rend(); ++p) fs::remove(*p, ignored);
+    for (const auto& p : created_) fs::remove(p, ignored);
   }
 
   fs::path folder_;
   fs::path wavs_;                  // under a temporary name until finish()
-  std::vector<fs::path> created_;  // folders that were not there before, outermost first
+  std::vector<fs::path> created_;  // folders that were not there before, innermost first
   bool finished_ = false;
 };
 

@@ -181,5 +181,17 @@ TEST(FirstShape, IsTheFirstThatHoldsBothLengths) {
   EXPECT_EQ(first_shape({}, {1, 1}), -1);
 }
 
+TEST(Shapes, RareShapesGiveWaySoThatDroppingLeavesNobodyOutForGood) {
+  std::vector<Lengths> lengths;
+  for (int i = 0; i < 100; ++i) lengths.push_back({20, 100});
+  for (int i = 0; i < 3; ++i) lengths.push_back({60, 200});
+  for (int i = 0; i < 40; ++i) lengths.push_back({90, 300});
+  for (int i = 0; i < 2; ++i) lengths.push_back({200, 900});
+  const std::vector<Shape> chain = {{8, 24, 104}, {8, 64, 200}, {8, 96, 304}, {8, 200, 904}};
+  EXPECT_EQ(without_rare_shapes(lengths, chain, 8), (std::vector<Shape>{{8, 24, 104}, {8, 200, 904}}));
+  EXPECT_EQ(without_rare_shapes(lengths, chain, 2), chain);
+  EXPECT_EQ(without_rare_shapes(lengths, chain, 1000), (std::vector<Shape>{{8, 200, 904}}));
+}
+
 }  // namespace
 }  // namespace penstock

@@ -52,11 +52,9 @@ def mean_of(path):
     return x.mean(axis=1, dtype=np.float64).astype(np.float32), rate
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3, 6])
-@pytest.mark.parametrize("format,subtype", EXACT)
+@pytest.mark.parametrize("format,subtype,channels", [(f, s, c) for f, s in EXACT for c in (1, 2, 3, 6)
+                                                     if c <= 2 or "ADPCM" not in s])
 def test_lossless_formats_equal_soundfile_bit_for_bit(tmp_path, format, subtype, channels):
-    if "ADPCM" in subtype and channels > 2:
-        pytest.skip("ADPCM has at most two channels")
     path = tmp_path / "clip"
     soundfile.write(path, signal(20011, channels, 22050), 22050, format=format, subtype=subtype)
     expected, rate = mean_of(path)

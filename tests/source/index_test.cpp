@@ -438,6 +438,7 @@ TEST_F(IndexTest, IsReadByManyThreadsAtOnce) {
   const Index index = open();
   const std::string reference = dump(index);
   std::vector<std::jthread> threads;
+  threads.reserve(4);
   std::atomic<int> equal = 0;
   for (int t = 0; t < 4; ++t) threads.emplace_back([&] { equal += dump(index) == reference; });
   threads.clear();

@@ -13,8 +13,8 @@ namespace {
 
 TEST(Clip, TargetsAreSpreadLikeLjSpeech) {
   constexpr int n = 20000;
-  std::vector<double> seconds;
-  for (int i = 0; i < n; ++i) seconds.push_back(target_seconds(7, i));
+  std::vector<double> seconds(n);
+  for (int i = 0; i < n; ++i) seconds[i] = target_seconds(7, i);
   const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / n;
   double variance = 0;
   for (const double s : seconds) variance += (s - mean) * (s - mean) / n;

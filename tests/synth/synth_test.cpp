@@ -254,13 +254,12 @@ TEST_F(Synth, AVoiceThatEspeakHasNotIsNamed) {
 
 TEST_F(Synth, AnEspeakThatFailsLaterIsAnErrorAndLeavesNothing) {
   NEEDS_ESPEAK;
-  const std::string real = espeak_path();
   for (const auto& [failure, expected] : std::map<std::string, std::string>{
            {"exit 3", "exit code 3"}, {"kill -9 $$", "signal 9"}, {"echo hello", "not mono PCM 16"}}) {
     // The last argument is the text; the check of the voice says only "a".
-    const PathScope fake(fake_espeak("for text; do :; done\nif [ \"$text\" != a ]; then " + failure +
-                                     "; exit; fi\n" + real + " \"$@\"") +
-                         ":/usr/bin:/bin");
+    const std::string code =
+        fmt::format("for text; do :; done\n[ \"$text\" = a ] && exec {} \"$@\"\n{}", espeak_path(), failure);
+    const PathScope fake(fake_espeak(code));
     const auto message = message_of([&] { synthesize(root_ / "d", {.clips = 4, .threads = 2}); });
     EXPECT_NE(message.find(expected), std::string::npos) << message;
     EXPECT_FALSE(fs::exists(root_ / "d"));
