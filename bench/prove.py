@@ -34,6 +34,7 @@ LIVE_PEERS = [  # script, environment, variables: what is fastest for each
 ]
 FIXED_SHAPE = "--split all --batch-size 16 --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256".split()
 LONG = {"PENSTOCK_LONG": "1"}
+CLIP_FRAMES = 567  # of the clip in kernels/mel_bench.cpp
 
 PROOFS = {}  # name: (title, function), in the order of the document
 
@@ -101,14 +102,8 @@ def bench(shell, *options):
     return json.loads(shell("build/penstock", "bench", DATA, *FIXED_SHAPE, "--json", *options))
 
 
-def middle(results, *path):
-    """The median of one number of several results."""
-    def value(result):
-        for key in path:
-            result = result[key]
-        return result
-
-    return median(map(value, results))
+def middle(results, key):
+    return median(result[key] for result in results)
 
 
 # ---- the proofs -------------------------------------------------------------------------------------------------------------------------
@@ -140,6 +135,25 @@ def live(shell, rounds=3):
     yield below("anonymous memory, the highest of all runs", max(run["peak_anon_mb"] for run in ours), 100, " MB", 0)
     steady = bench(shell, "--repeat", "5")
     yield below("CV of the batch time, median of 5 runs", steady["batch_ms"]["cv"], 0.20, digits=3)
+
+
+@proof("the whole mel kernel against an FFT alone, on one core")
+def mel(shell, rounds=5):
+    kernel, fft = {}, []
+    for _ in range(rounds):
+        report = json.loads(shell("build/bench/bench_mel", "--benchmark_filter=mel/hifigan", "--benchmark_format=json"))
+        for result in report["benchmarks"]:
+            kernel.setdefault(result["name"].rpartition("/")[2], []).append(result["us_per_frame"])
+        fft.append(float(shell(sys.executable, "bench/peers/mel/torch_rfft.py", CLIP_FRAMES)))
+    torch, times = median(fft), {target: median(us) for target, us in kernel.items()}
+    best = min(times, key=times.get)
+    yield Line("torch.fft.rfft (MKL), one thread, a frame of 1024", "", f"{torch:.3f} us")
+    for target, us in times.items():
+        yield Line(f"window, FFT, magnitude, filters and log of a frame, {target}", "", f"{us:.3f} us")
+    yield below(f"the kernel ({best}) in times of torch's FFT", times[best] / torch, 1, "x")
+    if best.startswith("AVX3"):
+        yield Line("the same", "aim: half", f"{times[best] / torch:.2f}x", "reached" if times[best] <= torch / 2 else "not reached")
+        yield at_most(f"AVX2 in times of {best}", times["AVX2"] / times[best], 2.5, "x")
 
 
 @proof("a device that never waits")

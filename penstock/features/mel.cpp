@@ -1,10 +1,12 @@
-// The fused log-mel kernel. A block is as many consecutive frames as a vector has lanes (4, 8 or 16), lane = frame:
+// The fused log-mel kernel. A block is as many consecutive frames as a vector has lanes (4, 8 or 16), lane =
+// frame:
 //
-//   waveform --transpose--> samples --fold, FFT--> power rows --root, filters--> mel rows --log, transpose--> out
+//   waveform --transpose--> samples --fold, FFT--> power rows --root, filters--> mel rows --log, transpose-->
+//   out
 //              once each     [hop]                 [n_fft/2+1]                   [n_mels]
 //
-// Every arrow works on whole vectors without shuffling; samples are transposed once however many frames they lie in.
-// docs/decisions/0003-mel-kernel.md has the reasons and the measurements.
+// Every arrow works on whole vectors without shuffling; samples are transposed once however many frames they
+// lie in. docs/decisions/0003-mel-kernel.md has the reasons and the measurements.
 
 // AVX-512, AVX2 and any x86-64 (SSSE3, else plain code); NEON on aarch64.
 #define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -29,25 +31,29 @@
 HWY_BEFORE_NAMESPACE();
 namespace penstock::HWY_NAMESPACE {
 
-/// The audio of a block, transposed. The waveform is cut into segments of `hop` samples, counted from the first frame's
-/// first sample; a column holds a segment, and the block's frame f begins with column f. So frame f's sample i is in row
-/// i % hop, column f + i / hop, and one unaligned load gives sample i of all frames:
+/// The audio of a block, transposed. The waveform is cut into segments of `hop` samples, counted from the
+/// first frame's first sample; a column holds a segment, and the block's frame f begins with column f. So
+/// frame f's sample i is in row i % hop, column f + i / hop, and one unaligned load gives sample i of all
+/// frames:
 ///
 ///                 kept from the last block | transposed for this one
 ///        column     0      1      2        |   3   ...   lanes + 2           (here n_fft = 4 hop)
-///   row 0         s0[0]  s1[0]  s2[0]        s3[0]                           sample 0:        row 0 from column 0 on
-///   row 1         s0[1]  s1[1]  s2[1]        s3[1]                           sample hop + 1:  row 1 from column 1 on
+///   row 0         s0[0]  s1[0]  s2[0]        s3[0]                           sample 0:        row 0 from
+///   column 0 on row 1         s0[1]  s1[1]  s2[1]        s3[1]                           sample hop + 1: row
+///   1 from column 1 on
 struct FrameBlock {
   float* at;
-  int hop, kept;  // `kept` columns come first: the overlap, rounded up to whole small vectors
+  int hop, kept;  // `kept` columns come first: the overlap in whole small vectors
 
   /// Columns that fit every load and the copies of keep().
   static constexpr int columns(int kept) { return kept + lanes; }
 
   HWY_INLINE void keep(float* row) const {
     const hn::CappedTag<float, 4> few;
-    for (int i = 0; i < kept; i += static_cast<int>(hn::Lanes(few)))
-      hn::StoreU(hn::LoadU(few, row + lanes + i), few, row + i);
+    constexpr int step = static_cast<int>(hn::MaxLanes(few));
+    // The usual case first and by itself: the compiler makes a call of memmove of the loop.
+    hn::StoreU(hn::LoadU(few, row + lanes), few, row);
+    for (int i = step; i < kept; i += step) hn::StoreU(hn::LoadU(few, row + lanes + i), few, row + i);
   }
 
   void advance(const float* const* segments) const {
@@ -75,10 +81,12 @@ struct FrameBlock {
   }
 };
 
-/// 2 sqrt(x) for x >= 0, to about two units in the last place. The filter weights of power 1 are halved instead.
+/// 2 sqrt(x) for x >= 0, to about two units in the last place. The filter weights of power 1 are halved
+/// instead.
 HWY_INLINE V twice_root(V x) {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSSE3
-  // One Newton step on the approximate reciprocal root: the divider would be the bottleneck of the whole kernel.
+  // One Newton step on the approximate reciprocal root: the divider would be the bottleneck of the whole
+  // kernel.
   const V inverse = hn::ApproximateReciprocalSqrt(hn::Max(x, hn::Set(tag, 1.2e-38F)));  // not 0 * infinity
   const V guess = hn::Mul(x, inverse);
   return hn::Mul(guess, hn::NegMulAdd(guess, inverse, hn::Set(tag, 3.0F)));
@@ -105,9 +113,10 @@ HWY_INLINE void apply_filters(const MelTables& t, const float* spectrum, float* 
   }
 }
 
-/// max(scale * ln(x), floor): x = 2^e (1 + f) with f in [sqrt(1/2) - 1, sqrt(2) - 1), ln(1 + f) = f + f^2 P(f). P is a minimax
-/// fit, 4e-8 at most; zero counts as 2^-127, far below any floor.
-HWY_INLINE V log_of(V x, V scale, V floor) {
+/// The wanted logarithm of x = 2^e (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1), at least `floor`. ln(1 + f) =
+/// f + f^2 P(f), where P is a minimax fit, 4e-8 at most; e's factor is in two parts, so that only the last
+/// addition rounds. Zero counts as 2^-127, far below any floor.
+HWY_INLINE V log_of(V x, const MelTables& t) {
   const hn::RebindToSigned<Tag> bits;
   const auto raw = hn::BitCast(bits, x);
   const auto e = hn::ShiftRight<23>(hn::Sub(raw, hn::Set(bits, 0x3F3504F3)));  // the bits of sqrt(1/2)
@@ -119,15 +128,17 @@ HWY_INLINE V log_of(V x, V scale, V floor) {
   p = hn::MulAdd(p, f, hn::Set(tag, -0.249614652F));
   p = hn::MulAdd(p, f, hn::Set(tag, 0.333352614F));
   p = hn::MulAdd(p, f, hn::Set(tag, -0.500005844F));
-  p = hn::MulAdd(p, hn::Mul(f, f), f);
-  const V ln = hn::MulAdd(hn::ConvertTo(tag, e), hn::Set(tag, 0.693147181F), p);
-  return hn::Max(hn::Mul(ln, scale), floor);
+  p = hn::Mul(hn::MulAdd(p, hn::Mul(f, f), f), hn::Set(tag, t.log_scale));
+  const V exponent = hn::ConvertTo(tag, e);
+  p = hn::MulAdd(exponent, hn::Set(tag, t.log_of_2_low), p);
+  return hn::Max(hn::MulAdd(exponent, hn::Set(tag, t.log_of_2), p), hn::Set(tag, t.log_floor));
 }
 
-/// Logarithms of a block's mel rows, written where the caller wants them: `frames` of the lanes, nothing else.
-HWY_INLINE void write_logs(const MelTables& t, const float* mel, int frames, float* out, std::ptrdiff_t stride) {
-  const V scale = hn::Set(tag, t.log_scale), floor = hn::Set(tag, t.log_floor);
-  const auto log_row = [&](int bin) HWY_ATTR { return log_of(hn::Load(tag, mel + bin * lanes), scale, floor); };
+/// Logarithms of a block's mel rows, written where the caller wants them: `frames` of the lanes, nothing
+/// else.
+HWY_INLINE void write_logs(const MelTables& t, const float* mel, int frames, float* out,
+                           std::ptrdiff_t stride) {
+  const auto log_row = [&](int bin) HWY_ATTR { return log_of(hn::Load(tag, mel + bin * lanes), t); };
   const int bins = t.options.n_mels;
   const bool frames_first = t.options.layout == MelLayout::frames_first;
   int bin = 0;
@@ -172,16 +183,18 @@ Layout layout_of(const MelTables& t) {
   Layout l{};
   l.rows = l.frames + line(static_cast<std::size_t>(o.hop_length) * FrameBlock::columns(t.kept));
   l.block = l.rows + line(static_cast<std::size_t>(o.n_fft / 4) * lanes);
-  l.power = l.block + line(block_floats(o.n_fft / 4));
+  l.power = l.block + line(block_floats(o.n_fft));
   l.mel = l.power + line(static_cast<std::size_t>(o.n_fft / 2 + 1) * lanes);
   l.edges = l.mel + line(static_cast<std::size_t>(o.n_mels + lanes) * lanes);
   l.end = l.edges + line(static_cast<std::size_t>(o.hop_length) * lanes);
   return l;
 }
 
-void compute(const MelTables& t, std::span<const float> audio, float* out, std::ptrdiff_t stride, MelScratch& scratch) {
+void compute(const MelTables& t, std::span<const float> audio, float* out, std::ptrdiff_t stride,
+             MelScratch& scratch) {
   const MelOptions& o = t.options;
   const std::int64_t frames = o.frames(static_cast<std::int64_t>(audio.size()));
+  if (frames == 0) return;
   const MelSegments source{audio, o.pad, mel_padding(o), o.hop_length, frames + t.overlap};
   const Layout at = layout_of(t);
   float* memory = scratch.floats.of(at.end).data();
@@ -192,7 +205,8 @@ void compute(const MelTables& t, std::span<const float> audio, float* out, std::
   for (; first < frames; first += lanes) {
     std::array<const float*, lanes> segments{};
     for (int i = 0; i < lanes; ++i)
-      segments[i] = source.at(first + t.overlap + i, memory + at.edges + static_cast<std::ptrdiff_t>(i) * o.hop_length);
+      segments[i] =
+          source.at(first + t.overlap + i, memory + at.edges + static_cast<std::ptrdiff_t>(i) * o.hop_length);
     block.advance(segments.data());
     if (first < 0) continue;
     spectra(t, block.at, memory + at.rows, memory + at.block, memory + at.power);
@@ -201,8 +215,8 @@ void compute(const MelTables& t, std::span<const float> audio, float* out, std::
     else
       apply_filters<2>(t, memory + at.power, memory + at.mel);
     const std::ptrdiff_t step = o.layout == MelLayout::frames_first ? stride : 1;
-    write_logs(t, memory + at.mel, static_cast<int>(std::min<std::int64_t>(lanes, frames - first)), out + first * step,
-               stride);
+    write_logs(t, memory + at.mel, static_cast<int>(std::min<std::int64_t>(lanes, frames - first)),
+               out + first * step, stride);
   }
 }
 
@@ -249,7 +263,8 @@ bool runs_here(const Kernel& kernel) { return (hwy::SupportedTargets() & kernel.
 const Kernel& kernel_for(std::string_view target) {
   for (const Kernel& kernel : kernels)
     if (runs_here(kernel) && (target.empty() || target == hwy::TargetName(kernel.target))) return kernel;
-  throw Error(fmt::format("mel: target must be one of {}, but is {}", fmt::join(Mel::targets(), ", "), target));
+  throw Error(
+      fmt::format("mel: target must be one of {}, but is {}", fmt::join(Mel::targets(), ", "), target));
 }
 
 }  // namespace
@@ -271,7 +286,8 @@ Mel& Mel::operator=(Mel&&) noexcept = default;
 const MelOptions& Mel::options() const { return tables_->tables.options; }
 std::string_view Mel::target() const { return hwy::TargetName(tables_->kernel.target); }
 
-void Mel::compute(std::span<const float> audio, float* out, std::ptrdiff_t stride, MelScratch& scratch) const {
+void Mel::compute(std::span<const float> audio, float* out, std::ptrdiff_t stride,
+                  MelScratch& scratch) const {
   tables_->kernel.compute(tables_->tables, audio, out, stride, scratch);
 }
 

@@ -1,4 +1,5 @@
-// Waveform -> log-mel spectrogram: window, real FFT, magnitude or power, sparse filterbank and log in one pass.
+// Waveform -> log-mel spectrogram: window, real FFT, magnitude or power, sparse filterbank and log in one
+// pass.
 //
 // `Mel` is the fused kernel, dispatched at run time to the best instruction set that was compiled in;
 // `mel_reference` is the plain definition in double precision, kept beside it to be compared with.
@@ -32,8 +33,8 @@ class Mel {
   [[nodiscard]] const MelOptions& options() const;
   [[nodiscard]] std::string_view target() const;
 
-  /// Writes options().frames(audio.size()) frames to `out`: element (frame, bin) goes to out[frame * stride + bin],
-  /// or to out[bin * stride + frame] with MelLayout::bins_first. Touches nothing else in `out`.
+  /// Writes options().frames(audio.size()) frames to `out`: element (frame, bin) goes to out[frame * stride +
+  /// bin], or to out[bin * stride + frame] with MelLayout::bins_first. Touches nothing else in `out`.
   void compute(std::span<const float> audio, float* out, std::ptrdiff_t stride, MelScratch& scratch) const;
 
   /// Instruction sets that were compiled in and that this CPU has, best first: "AVX3", "AVX2", "SSE2", ...
@@ -47,7 +48,9 @@ class Mel {
 /// The filterbank as librosa.filters.mel makes it, in double: [n_mels][n_fft / 2 + 1].
 std::vector<double> mel_filterbank(const MelOptions& options);
 
-/// The same definition as Mel::compute in double precision throughout, without tricks; rounds once, at the end.
-void mel_reference(const MelOptions& options, std::span<const float> audio, float* out, std::ptrdiff_t stride);
+/// The same definition as Mel::compute in double precision throughout, without tricks; rounds once, at the
+/// end.
+void mel_reference(const MelOptions& options, std::span<const float> audio, float* out,
+                   std::ptrdiff_t stride);
 
 }  // namespace penstock

@@ -1,18 +1,20 @@
 // The real FFT of as many frames as a vector has lanes. Included once per instruction set by mel.cpp.
 //
-// Lane l of every vector belongs to frame l: the code below is an FFT of scalars that happen to be wide. Nothing is
-// shuffled, the lane count does not matter, and what one frame holds cannot leak into another.
+// Lane l of every vector belongs to frame l: the code below is an FFT of scalars that happen to be wide.
+// Nothing is shuffled, the lane count does not matter, and what one frame holds cannot leak into another.
 //
-// The even bins of a real transform of n points are the transform of n / 2 real points; the odd ones are one complex
-// transform of n / 4 points (bins 4m + 1 directly, 4m + 3 as conjugates), so no pass is spent on separating them:
+// The even bins of a real transform of n points are the transform of n / 2 real points; the odd ones are one
+// complex transform of n / 4 points (bins 4m + 1 directly, 4m + 3 as conjugates), so no pass is spent on
+// separating them:
 //
-//   x[0 .. n)  --fold-->  x[i] + x[i + n/2]                                       n/2 reals    -> even bins, the same again
+//   x[0 .. n)  --fold-->  x[i] + x[i + n/2]                                       n/2 reals    -> even bins,
+//   the same again
 //                         (x[i] - x[i + n/2]) - j (x[i + n/4] - x[i + 3n/4])      n/4 complex  -> X[4m + 1]
 //
-// X[4m + 1] = sum c[i] exp(-2 pi j i (m + 1/4) / M), M = n/4, is a transform at frequencies shifted by theta = 1/4. Halving
-// it, c[i] +- w c[i + M/2] with w = exp(-pi j theta), gives two transforms of M / 2 points at shifts theta / 2 and
-// (theta + 1) / 2. So a factor belongs to a node of this tree, not to an element: it is loaded once for a whole row of
-// butterflies. The sibling's factor is -j times its own.
+// X[4m + 1] = sum c[i] exp(-2 pi j i (m + 1/4) / M), M = n/4, is a transform at frequencies shifted by theta
+// = 1/4. Halving it, c[i] +- w c[i + M/2] with w = exp(-pi j theta), gives two transforms of M / 2 points at
+// shifts theta / 2 and (theta + 1) / 2. So a factor belongs to a node of this tree, not to an element: it is
+// loaded once for a whole row of butterflies. The sibling's factor is -j times its own.
 #if defined(PENSTOCK_FEATURES_MEL_FFT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PENSTOCK_FEATURES_MEL_FFT_INL_H_
 #undef PENSTOCK_FEATURES_MEL_FFT_INL_H_
@@ -36,11 +38,15 @@ constexpr Tag tag;
 constexpr int lanes = static_cast<int>(HWY_LANES(float));
 
 struct Complex {
+  // Written out, because g++ compiles implied constructors without the target's instructions.
+  HWY_INLINE Complex() {}
+  HWY_INLINE Complex(V real, V imaginary) : re(real), im(imaginary) {}
   V re, im;
 };
 
-/// a, b = a + w b, a - w b; with `turned` -j w in place of w. w = cos (1 + j tan) costs six multiply-adds instead of eight
-/// operations, and a large tangent loses nothing: its product is scaled back by the small cosine.
+/// a, b = a + w b, a - w b; with `turned` -j w in place of w. w = cos (1 + j tan) costs six multiply-adds
+/// instead of eight operations, and a large tangent loses nothing: its product is scaled back by the small
+/// cosine.
 template <bool turned>
 HWY_INLINE void butterfly(Complex& a, Complex& b, const float* w) {
   const V cos = hn::Set(tag, w[0]), tan = hn::Set(tag, w[1]);
@@ -61,15 +67,16 @@ HWY_INLINE void butterfly(Complex& a, Complex& b, const float* w) {
 
 /// Two levels: `w` for the node, `below` for its children.
 template <bool turned>
-HWY_INLINE void butterfly4(Complex& a, Complex& b, Complex& c, Complex& d, const float* w, const float* below) {
+HWY_INLINE void butterfly4(Complex& a, Complex& b, Complex& c, Complex& d, const float* w,
+                           const float* below) {
   butterfly<turned>(a, c, w);
   butterfly<turned>(b, d, w);
   butterfly<false>(a, b, below);
   butterfly<true>(c, d, below);
 }
 
-/// All levels of one node of `radix` points. Loads and stores stand where the values are needed, four at a time, because the
-/// compiler keeps this order and sixteen complex values fill the registers.
+/// All levels of one node of `radix` points. Loads and stores stand where the values are needed, four at a
+/// time, because the compiler keeps this order and sixteen complex values fill the registers.
 template <int radix, typename Load, typename Store>
 HWY_INLINE void pass(const float* w, const Load& load, const Store& store) {
   if constexpr (radix == 1) {
@@ -140,132 +147,126 @@ struct Cursor {
   V eps;
 };
 
-/// Windowed samples, read from the transposed audio (FrameBlock in mel.cpp).
+/// Frames as the transposed audio holds them (FrameBlock in mel.cpp), and their window.
 struct Samples {
   const float* audio;
   const std::int32_t* offsets;  // of sample i of all frames
   const float* window;
-  HWY_INLINE V operator()(int i) const { return hn::Mul(raw(i), weight(i)); }
-  HWY_INLINE V raw(int i) const { return hn::LoadU(tag, audio + offsets[i]); }
+  HWY_INLINE V operator()(int i) const { return hn::LoadU(tag, audio + offsets[i]); }
   HWY_INLINE V weight(int i) const { return hn::Set(tag, window[i]); }
 };
 
-/// The first fold, complex half: what the odd bins need.
-template <int quarter>
+/// The fold of the drawing for n = 4 * quarter windowed samples: point i is sample first + i * step.
+template <int quarter, int step>
 struct FoldSamples {
   Samples x;
-  int first, step;  // points of a pass
+  int first;
+  float* even;  // row i: the real half's point i
   HWY_INLINE Complex operator()(int i) const {
-    const int n = first + i * step;
-    const V re = hn::NegMulAdd(x.raw(n + 2 * quarter), x.weight(n + 2 * quarter), x(n));
-    const V im = hn::NegMulAdd(x.raw(n + quarter), x.weight(n + quarter), x(n + 3 * quarter));
-    return {re, im};
+    const int n0 = first + i * step, n1 = n0 + quarter, n2 = n1 + quarter, n3 = n2 + quarter;
+    const V x0 = hn::Mul(x(n0), x.weight(n0)), x3 = hn::Mul(x(n3), x.weight(n3));
+    const V x1 = x(n1), w1 = x.weight(n1), x2 = x(n2), w2 = x.weight(n2);
+    hn::Store(hn::MulAdd(x2, w2, x0), tag, even + i * lanes);
+    hn::Store(hn::MulAdd(x1, w1, x3), tag, even + (i + quarter / step) * lanes);
+    return {hn::NegMulAdd(x2, w2, x0), hn::NegMulAdd(x1, w1, x3)};
   }
 };
 
-/// The first fold, real half. Not kept in memory but computed again from the samples where it is wanted: writing and reading
-/// it would cost more, because it would push the other half out of the L1 cache.
-template <int half>
-struct EvenRows {
-  Samples x;
-  HWY_INLINE V operator()(int n) const { return hn::MulAdd(x.raw(n + half), x.weight(n + half), x(n)); }
-};
-
-struct PlainRows {
-  const float* at;
-  HWY_INLINE V operator()(int n) const { return hn::Load(tag, at + n * lanes); }
-};
-
-/// A fold of 4 * quarter real rows. The real half goes to `out`, which may be where the rows are.
-template <int quarter, typename Rows>
+/// The same for rows: four of them, `in_quarter` apart, to two, `out_quarter` apart. The strides are in
+/// floats.
 struct FoldRows {
-  Rows x;
-  float* out;
-  int first, step;  // points of a pass
+  const float* in;
+  std::ptrdiff_t in_stride, in_quarter;
+  float* even;
+  std::ptrdiff_t even_stride, even_quarter;
   HWY_INLINE Complex operator()(int i) const {
-    const int n = first + i * step;
-    const V x0 = x(n), x1 = x(n + quarter), x2 = x(n + 2 * quarter), x3 = x(n + 3 * quarter);
-    hn::Store(hn::Add(x0, x2), tag, out + n * lanes);
-    hn::Store(hn::Add(x1, x3), tag, out + (n + quarter) * lanes);
+    const float* x = in + i * in_stride;
+    const V x0 = hn::Load(tag, x), x1 = hn::Load(tag, x + in_quarter);
+    const V x2 = hn::Load(tag, x + 2 * in_quarter), x3 = hn::Load(tag, x + 3 * in_quarter);
+    hn::Store(hn::Add(x0, x2), tag, even + i * even_stride);
+    hn::Store(hn::Add(x1, x3), tag, even + i * even_stride + even_quarter);
     return {hn::Sub(x0, x2), hn::Sub(x3, x1)};
   }
 };
 
-/// Floats between the outputs of a block's first pass. A line more than they need: strides of a power of two would put all
-/// of a pass's rows into the same few sets of the L1 cache.
-constexpr std::ptrdiff_t child_stride(int points) {
-  const int rows = points / mel_pass_radix(points);
-  return rows * 2 * lanes + (rows * lanes >= 128 ? 16 : 0);
-}
+/// Floats between the outputs of a first pass over columns of `rows` complex rows. A line more than they
+/// need: strides of a power of two would put all of a column into the same few sets of the L1 cache.
+constexpr std::ptrdiff_t column_stride(int rows) { return rows * 2 * lanes + (rows * lanes >= 128 ? 16 : 0); }
 
-/// Scratch of one complex transform, in floats.
-constexpr std::ptrdiff_t block_floats(int points) { return child_stride(points) * mel_pass_radix(points); }
-
-/// The tree below a block of complex rows.
+/// The tree below a block of complex rows, in place.
 template <int points>
-HWY_INLINE void transform_block(float* block, Cursor& next) {
-  constexpr int radix = mel_pass_radix(points);
-  if constexpr (radix == points) {
+HWY_NOINLINE void transform_block(float* block, Cursor& next) {
+  constexpr int radix = mel_pass_radix(points), rows = points / radix;
+  if constexpr (rows == 1) {
     pass<radix>(next.w, Block{block, 2 * lanes}, PowerRows{next.power, next.eps});
     next.power += points * lanes;
     next.w += radix;
   } else {
-    constexpr std::ptrdiff_t stride = child_stride(points);
-    for (int i = 0; i < points / radix; ++i) {
+    constexpr std::ptrdiff_t stride = rows * 2 * lanes;
+    for (int i = 0; i < rows; ++i) {
       const Block column{block + i * 2 * lanes, stride};
       pass<radix>(next.w, column, column);
     }
     next.w += radix;
-    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, next);
+    for (int i = 0; i < radix; ++i) transform_block<rows>(block + i * stride, next);
   }
 }
 
-/// Odd bins of a real transform of n points; `fold(first, step)` gives the loader of a pass.
-template <int n, typename Fold>
-HWY_INLINE void odd_bins(const Fold& fold, float* block, Cursor& next) {
-  constexpr int points = n / 4, radix = mel_pass_radix(points);
-  if constexpr (radix == points) {
-    pass<radix>(next.w, fold(0, 1), PowerRows{next.power, next.eps});
-    next.power += points * lanes;
-    next.w += radix > 1 ? radix : 0;
-  } else {
-    constexpr std::ptrdiff_t stride = child_stride(points);
-    for (int i = 0; i < points / radix; ++i)
-      pass<radix>(next.w, fold(i, points / radix), Block{block + i * 2 * lanes, stride});
-    next.w += radix;
-    for (int i = 0; i < radix; ++i) transform_block<points / radix>(block + i * stride, next);
-  }
-}
-
-/// All bins of a real transform of n rows, down to the last two: 0 and n / 2.
+/// All bins of a real transform of n rows: the odd ones, then the others, down to the last two: 0 and n / 2.
 template <int n>
-HWY_INLINE void real_bins(float* rows, float* block, Cursor& next) {
+HWY_NOINLINE void transform_rows(float* x, float* block, Cursor& next) {
   if constexpr (n == 2) {
-    const V even = hn::Load(tag, rows), odd = hn::Load(tag, rows + lanes);
+    const V even = hn::Load(tag, x), odd = hn::Load(tag, x + lanes);
     const PowerRows out{next.power, next.eps};
     out(0, {hn::Add(even, odd), hn::Zero(tag)});
     out(1, {hn::Sub(even, odd), hn::Zero(tag)});
   } else {
-    const auto fold = [rows](int first, int step) HWY_ATTR {
-      return FoldRows<n / 4, PlainRows>{{rows}, rows, first, step};
+    constexpr int points = n / 4, radix = mel_pass_radix(points), rows = points / radix;
+    const auto fold = [x](int first) HWY_ATTR {
+      float* at = x + first * lanes;
+      return FoldRows{at, rows * lanes, points * lanes, at, rows * lanes, points * lanes};
     };
-    odd_bins<n>(fold, block, next);
-    real_bins<n / 2>(rows, block, next);
+    if constexpr (rows == 1) {
+      pass<radix>(next.w, fold(0), PowerRows{next.power, next.eps});
+      next.power += points * lanes;
+      next.w += radix > 1 ? radix : 0;
+    } else {
+      for (int i = 0; i < rows; ++i)
+        pass<radix>(next.w, fold(i), Block{block + i * 2 * lanes, column_stride(rows)});
+      next.w += radix;
+      for (int i = 0; i < radix; ++i) transform_block<rows>(block + i * column_stride(rows), next);
+    }
+    transform_rows<n / 2>(x, block, next);
   }
 }
 
-/// Power spectra of `lanes` frames: power[row * lanes + frame], rows in the order of mel_tables.cpp's rows_of_bins().
-/// `rows` is scratch for n / 4 rows, `block` for block_floats(n / 4).
+/// Scratch of power_spectra(), in floats.
+constexpr std::ptrdiff_t block_floats(int n) {
+  const int radix = mel_pass_radix(n / 4);
+  return (radix + radix / 2) * column_stride(n / 4 / radix);
+}
+
+/// Power spectra of `lanes` frames: power[row * lanes + frame], rows in the order of mel_tables.cpp's
+/// rows_of_bins(). `quarter` is scratch for n / 4 rows, `block` for block_floats(n).
+///
+/// The first two levels (odd bins, and odd multiples of 2) are folded together, column by column: the real
+/// half of the first fold is consumed while it is in the L1 cache, and only its own real half, a quarter of
+/// the samples, goes to memory.
 template <int n>
-HWY_NOINLINE void power_spectra(const Samples& x, const float* w, float eps, float* rows, float* block, float* power) {
-  Cursor next{w, power, hn::Set(tag, eps)};
-  const auto odd = [&](int first, int step) HWY_ATTR { return FoldSamples<n / 4>{x, first, step}; };
-  odd_bins<n>(odd, block, next);
-  const auto even = [&](int first, int step) HWY_ATTR {
-    return FoldRows<n / 8, EvenRows<n / 2>>{{x}, rows, first, step};
-  };
-  odd_bins<n / 2>(even, block, next);
-  real_bins<n / 4>(rows, block, next);
+HWY_NOINLINE void power_spectra(const Samples& x, const float* w, float eps, float* quarter, float* block,
+                                float* power) {
+  constexpr int radix = mel_pass_radix(n / 4), rows = n / 4 / radix;
+  constexpr std::ptrdiff_t stride = column_stride(rows);
+  float* second = block + radix * stride;
+  for (int i = 0; i < rows; ++i) {
+    HWY_ALIGN float even[2 * radix * lanes];
+    pass<radix>(w, FoldSamples<n / 4, rows>{x, i, even}, Block{block + i * 2 * lanes, stride});
+    const FoldRows fold{even, lanes, radix / 2 * lanes, quarter + i * lanes, rows * lanes, n / 8 * lanes};
+    pass<radix / 2>(w + radix, fold, Block{second + i * 2 * lanes, stride});
+  }
+  Cursor next{w + radix + radix / 2, power, hn::Set(tag, eps)};
+  for (int i = 0; i < radix + radix / 2; ++i) transform_block<rows>(block + i * stride, next);
+  transform_rows<n / 4>(quarter, block, next);
 }
 
 }  // namespace penstock::HWY_NAMESPACE

@@ -12,27 +12,30 @@ namespace {
 
 using Complex = std::complex<double>;
 
-// Radix 2, decimation in time, a power of two of points.
-std::vector<Complex> fft(const std::vector<Complex>& in) {
-  const std::size_t n = in.size();
-  if (n == 1) return in;
-  std::vector<Complex> even(n / 2), odd(n / 2), out(n);
-  for (std::size_t i = 0; i < n / 2; ++i) {
-    even[i] = in[2 * i];
-    odd[i] = in[2 * i + 1];
+/// Radix 2, decimation in time: `n` points of `in`, `stride` apart. roots[i] = exp(-2 pi j i / (n * stride)).
+void fft(const Complex* in, std::size_t stride, Complex* out, std::size_t n,
+         const std::vector<Complex>& roots) {
+  if (n == 1) {
+    out[0] = in[0];
+    return;
   }
-  even = fft(even);
-  odd = fft(odd);
+  fft(in, 2 * stride, out, n / 2, roots);
+  fft(in + stride, 2 * stride, out + n / 2, n / 2, roots);
   for (std::size_t k = 0; k < n / 2; ++k) {
-    const Complex turned = std::polar(1.0, -2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n)) * odd[k];
-    out[k] = even[k] + turned;
-    out[k + n / 2] = even[k] - turned;
+    const Complex even = out[k], odd = roots[k * stride] * out[k + n / 2];
+    out[k] = even + odd;
+    out[k + n / 2] = even - odd;
   }
-  return out;
 }
 
-// The waveform continued beyond its ends. Reflection is numpy.pad's: the end samples are not repeated, a short clip is
-// reflected again and again, and a single sample goes on for ever.
+std::vector<Complex> roots_of_unity(int n) {
+  std::vector<Complex> roots;
+  for (int i = 0; i < n / 2; ++i) roots.push_back(std::polar(1.0, -2 * std::numbers::pi * i / n));
+  return roots;
+}
+
+/// The waveform continued beyond its ends. Reflection is numpy.pad's: the end samples are not repeated, a
+/// short clip is reflected again and again, and a single sample goes on for ever.
 double sample_at(std::span<const float> audio, std::int64_t at, MelPad pad) {
   const auto n = static_cast<std::int64_t>(audio.size());
   if (at >= 0 && at < n) return audio[at];
@@ -45,17 +48,19 @@ double sample_at(std::span<const float> audio, std::int64_t at, MelPad pad) {
 
 }  // namespace
 
-void mel_reference(const MelOptions& options, std::span<const float> audio, float* out, std::ptrdiff_t stride) {
+void mel_reference(const MelOptions& options, std::span<const float> audio, float* out,
+                   std::ptrdiff_t stride) {
   options.validate();
   const std::vector<double> window = mel_window(options), bank = mel_filterbank(options);
   const int bins = options.n_fft / 2 + 1;
   const std::int64_t frames = options.frames(static_cast<std::int64_t>(audio.size()));
-  std::vector<Complex> frame(options.n_fft);
+  const std::vector<Complex> roots = roots_of_unity(options.n_fft);
+  std::vector<Complex> frame(options.n_fft), transformed(options.n_fft);
   std::vector<double> spectrum(bins);
   for (std::int64_t f = 0; f < frames; ++f) {
     const std::int64_t first = f * options.hop_length - mel_padding(options);
     for (int i = 0; i < options.n_fft; ++i) frame[i] = window[i] * sample_at(audio, first + i, options.pad);
-    const std::vector<Complex> transformed = fft(frame);
+    fft(frame.data(), 1, transformed.data(), frame.size(), roots);
     for (int k = 0; k < bins; ++k) {
       const double power = std::norm(transformed[k]);
       spectrum[k] = options.power == 2 ? power : std::sqrt(power + options.magnitude_eps);
@@ -64,7 +69,8 @@ void mel_reference(const MelOptions& options, std::span<const float> audio, floa
       double sum = 0;
       for (int k = 0; k < bins; ++k) sum += bank[static_cast<std::size_t>(m) * bins + k] * spectrum[k];
       const double value = mel_log_scale(options) * std::log(std::max(sum, options.floor));
-      out[options.layout == MelLayout::frames_first ? f * stride + m : m * stride + f] = static_cast<float>(value);
+      out[options.layout == MelLayout::frames_first ? f * stride + m : m * stride + f] =
+          static_cast<float>(value);
     }
   }
 }

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 namespace penstock {
+namespace {
 
-std::int64_t mel_reflected(std::int64_t at, std::int64_t samples) {
+/// Where numpy.pad's reflection of a clip finds its value.
+std::int64_t reflected(std::int64_t at, std::int64_t samples) {
   if (samples == 1) return 0;
   const std::int64_t period = 2 * (samples - 1);
   // The usual case, one reflection, needs no division.
@@ -13,6 +15,8 @@ std::int64_t mel_reflected(std::int64_t at, std::int64_t samples) {
   if (at >= period) at -= period;
   return std::min(at, period - at);
 }
+
+}  // namespace
 
 const float* MelSegments::at(std::int64_t s, float* buffer) const {
   const std::int64_t first = s * hop - padding, samples = static_cast<std::int64_t>(audio.size());
@@ -26,7 +30,7 @@ const float* MelSegments::at(std::int64_t s, float* buffer) const {
     if (at >= 0 && at < samples)
       buffer[i] = audio[at];
     else
-      buffer[i] = pad == MelPad::constant ? 0.0F : audio[mel_reflected(at, samples)];
+      buffer[i] = pad == MelPad::constant ? 0.0F : audio[reflected(at, samples)];
   }
   return buffer;
 }

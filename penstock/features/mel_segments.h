@@ -14,12 +14,9 @@ struct MelSegments {
   std::int64_t hop;
   std::int64_t count;  ///< segments that some frame needs; others are silence
 
-  /// Segment s, from (s * hop - padding) on: in the waveform itself where it lies inside, else written to `buffer` (hop).
+  /// Segment s, from (s * hop - padding) on: in the waveform itself where it lies inside, else written to
+  /// `buffer` (hop).
   const float* at(std::int64_t s, float* buffer) const;
 };
-
-/// numpy.pad's reflection: the end samples are not repeated, a short clip is reflected again and again, and a single sample
-/// goes on for ever.
-std::int64_t mel_reflected(std::int64_t at, std::int64_t samples);
 
 }  // namespace penstock

@@ -29,16 +29,17 @@ double mel_to_hz(double mel, MelScale scale) {
   return slaney_break_hz * std::exp(slaney_log_step * (mel - slaney_break_mel));
 }
 
-// One pass of `radix` points at shift `theta`: level by level, a (cos, tan) pair for each first child; its sibling's factor
-// is the same times -i. Then the passes of the pass's outputs.
-void append_twiddles(double theta, int points, std::vector<float>& twiddles) {
-  const int radix = mel_pass_radix(points);
+// One pass of `radix` points at shift `theta`: level by level, a (cos, tan) pair for each first child; its
+// sibling's factor is the same times -i. Returns the shifts of the pass's outputs.
+std::vector<double> append_pass(double theta, int radix, std::vector<float>& twiddles) {
   std::vector<double> shifts = {theta};
-  for (; static_cast<int>(shifts.size()) < radix; ) {
+  while (static_cast<int>(shifts.size()) < radix) {
     const std::size_t step = shifts.size() == 1 ? 1 : 2;
     for (std::size_t i = 0; i < shifts.size(); i += step) {
-      twiddles.push_back(static_cast<float>(std::cos(pi * shifts[i])));
-      twiddles.push_back(static_cast<float>(-std::tan(pi * shifts[i])));
+      const auto cos = static_cast<float>(std::cos(pi * shifts[i]));
+      twiddles.push_back(cos);
+      twiddles.push_back(
+          static_cast<float>(-std::sin(pi * shifts[i]) / cos));  // so that their product is rounded once
     }
     std::vector<double> children;
     for (const double shift : shifts) {
@@ -47,8 +48,27 @@ void append_twiddles(double theta, int points, std::vector<float>& twiddles) {
     }
     shifts = std::move(children);
   }
-  if (radix == points) return;
-  for (const double shift : shifts) append_twiddles(shift, points / radix, twiddles);
+  return shifts;
+}
+
+void append_tree(double theta, int points, std::vector<float>& twiddles) {
+  const int radix = mel_pass_radix(points);
+  for (const double shift : append_pass(theta, radix, twiddles))
+    if (radix < points) append_tree(shift, points / radix, twiddles);
+}
+
+// In the order of power_spectra(): the first two levels' passes together, what is below them, the other
+// levels.
+std::vector<float> fft_twiddles(int n_fft) {
+  constexpr double odd_bins = 0.25;
+  std::vector<float> twiddles;
+  const int radix = mel_pass_radix(n_fft / 4);
+  const std::vector<double> first = append_pass(odd_bins, radix, twiddles);
+  const std::vector<double> second = append_pass(odd_bins, radix / 2, twiddles);
+  for (const double shift : first) append_tree(shift, n_fft / 4 / radix, twiddles);
+  for (const double shift : second) append_tree(shift, n_fft / 4 / radix, twiddles);
+  for (int n = n_fft / 4; n >= 4; n /= 2) append_tree(odd_bins, n / 4, twiddles);
+  return twiddles;
 }
 
 int reversed_bits(int value, int below) {
@@ -57,8 +77,8 @@ int reversed_bits(int value, int below) {
   return reversed;
 }
 
-// The kernel's spectrum rows: odd bins of the real transform of length n_fft, then of n_fft / 2, ...; each part in the
-// bit-reversed order in which its complex transform ends.
+// The kernel's spectrum rows: odd bins of the real transform of length n_fft, then of n_fft / 2, ...; each
+// part in the bit-reversed order in which its complex transform ends.
 std::vector<std::int32_t> rows_of_bins(int n_fft) {
   std::vector<std::int32_t> rows(n_fft / 2 + 1);
   std::int32_t row = 0;
@@ -109,31 +129,37 @@ std::vector<double> mel_filterbank(const MelOptions& options) {
 
 std::int64_t mel_padding(const MelOptions& options) {
   switch (options.framing) {
-    case MelFraming::centered: return options.n_fft / 2;
-    case MelFraming::same: return (options.n_fft - options.hop_length) / 2;
-    case MelFraming::valid: return 0;
+    case MelFraming::centered:
+      return options.n_fft / 2;
+    case MelFraming::same:
+      return (options.n_fft - options.hop_length) / 2;
+    case MelFraming::valid:
+      return 0;
   }
   return 0;
 }
 
 double mel_log_scale(const MelOptions& options) {
   switch (options.log) {
-    case MelLog::ln: return 1;
-    case MelLog::log10: return 1 / std::numbers::ln10;
-    case MelLog::db: return (options.power == 2 ? 10 : 20) / std::numbers::ln10;
+    case MelLog::ln:
+      return 1;
+    case MelLog::log10:
+      return 1 / std::numbers::ln10;
+    case MelLog::db:
+      return (options.power == 2 ? 10 : 20) / std::numbers::ln10;
   }
   return 1;
 }
 
 MelTables::MelTables(const MelOptions& o, int lanes)
-    : options(o), overlap((o.n_fft - 1) / o.hop_length), kept((overlap + 3) / 4 * 4) {
+    : options(o), overlap((o.n_fft - 1) / o.hop_length), kept(overlap / 4 * 4 + 4) {
   for (int i = 0; i < o.n_fft; ++i)
     offsets.push_back(i % o.hop_length * (kept + lanes) + kept - overlap + i / o.hop_length);
 
   const std::vector<double> exact_window = mel_window(o);
   window.assign(exact_window.begin(), exact_window.end());
 
-  for (int n = o.n_fft; n >= 4; n /= 2) append_twiddles(0.25, n / 4, twiddles);
+  twiddles = fft_twiddles(o.n_fft);
 
   const std::vector<std::int32_t> rows = rows_of_bins(o.n_fft);
   const std::vector<double> edges = mel_edges(o), bank = mel_filterbank(o);
@@ -146,7 +172,8 @@ MelTables::MelTables(const MelOptions& o, int lanes)
   segment_taps.assign(o.n_mels + 1, 0);
   for (int k = 0; k < bins; ++k) {
     const double hz = static_cast<double>(k) * o.sample_rate / o.n_fft;
-    const auto segment = static_cast<int>(std::upper_bound(edges.begin(), edges.end(), hz) - edges.begin()) - 1;
+    const auto segment =
+        static_cast<int>(std::upper_bound(edges.begin(), edges.end(), hz) - edges.begin()) - 1;
     if (segment < 0 || segment > o.n_mels) continue;
     taps.push_back({rows[k], weight(segment - 1, k), weight(segment, k)});
     ++segment_taps[segment];
@@ -154,6 +181,8 @@ MelTables::MelTables(const MelOptions& o, int lanes)
 
   power_eps = o.power == 1 ? static_cast<float>(o.magnitude_eps) : 0.0F;
   log_scale = static_cast<float>(mel_log_scale(o));
+  log_of_2 = static_cast<float>(mel_log_scale(o) * std::numbers::ln2);
+  log_of_2_low = static_cast<float>(mel_log_scale(o) * std::numbers::ln2 - log_of_2);
   log_floor = static_cast<float>(mel_log_scale(o) * std::log(o.floor));
 }
 

@@ -1,4 +1,5 @@
-// What the fused kernel reads but never changes: window, twiddles, filterbank, logarithm. Computed in double, once per Mel.
+// What the fused kernel reads but never changes: window, twiddles, filterbank, logarithm. Computed in double,
+// once per Mel.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,7 +8,8 @@
 
 namespace penstock {
 
-/// Points of an FFT pass that is done in registers, for a transform of `points` complex values (mel_fft-inl.h).
+/// Points of an FFT pass that is done in registers, for a transform of `points` complex values
+/// (mel_fft-inl.h).
 constexpr int mel_pass_radix(int points) {
   if (points <= 16) return points;
   if (points == 256 || points >= 1024) return 16;
@@ -17,8 +19,9 @@ constexpr int mel_pass_radix(int points) {
 /// A spectrum row and what it adds to the two filters whose triangles cover it.
 struct MelTap {
   std::int32_t row;  ///< the kernel's spectrum is in the FFT's own order, so rows are not bins
-  float falling;     ///< weight in the filter that ends in this segment; halved for power 1 (mel.cpp, twice_root)
-  float rising;      ///< the same for the filter that begins in this segment
+  float
+      falling;   ///< weight in the filter that ends in this segment; halved for power 1 (mel.cpp, twice_root)
+  float rising;  ///< the same for the filter that begins in this segment
 };
 
 struct MelTables {
@@ -26,25 +29,29 @@ struct MelTables {
   MelTables(const MelOptions& options, int lanes);
 
   MelOptions options;
-  int overlap;                        ///< segments of hop samples that a frame touches, beyond its first
-  int kept;                           ///< columns of transposed audio that a block takes over from the last one
-  std::vector<std::int32_t> offsets;  ///< [n_fft] where the transposed audio holds a frame's samples (mel.cpp, FrameBlock)
+  int overlap;  ///< segments of hop samples that a frame touches, beyond its first
+  int kept;     ///< columns of transposed audio that a block takes over from the last one
+  std::vector<std::int32_t>
+      offsets;  ///< [n_fft] where the transposed audio holds a frame's samples (mel.cpp, FrameBlock)
   std::vector<float> window;    ///< [n_fft], zeros around a shorter win_length
   std::vector<float> twiddles;  ///< (cos, tan) pairs in the order in which the FFT asks for them
 
-  /// Filter edges cut the frequency axis into n_mels + 1 segments; in segment s filter s rises and filter s - 1 falls.
+  /// Filter edges cut the frequency axis into n_mels + 1 segments; in segment s filter s rises and filter s -
+  /// 1 falls.
   std::vector<MelTap> taps;                ///< used bins, ascending
   std::vector<std::int32_t> segment_taps;  ///< [n_mels + 1] taps of each segment
 
-  float power_eps;  ///< added to re^2 + im^2
-  float log_scale;  ///< log(x) = log_scale * ln(x)
-  float log_floor;  ///< what silence becomes: exactly log(floor)
+  float power_eps;               ///< added to re^2 + im^2
+  float log_scale;               ///< log(x) = log_scale * ln(x)
+  float log_of_2, log_of_2_low;  ///< log(2) rounded, and what the rounding left
+  float log_floor;               ///< what silence becomes: exactly log(floor)
 };
 
 /// Periodic Hann of win_length, centred in n_fft.
 std::vector<double> mel_window(const MelOptions& options);
 
-/// n_mels + 2 frequencies, evenly spaced on the mel scale: filter m rises from edge m to m + 1 and falls to m + 2.
+/// n_mels + 2 frequencies, evenly spaced on the mel scale: filter m rises from edge m to m + 1 and falls to m
+/// + 2.
 std::vector<double> mel_edges(const MelOptions& options);
 
 /// Samples in front of the waveform's first that the first frame begins with.

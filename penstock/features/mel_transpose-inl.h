@@ -1,5 +1,5 @@
-// Transposing by 128-bit blocks: four vectors at a time, two shuffles each, and the rest is done by where blocks are loaded
-// from and stored to. Included once per instruction set by mel.cpp.
+// Transposing by 128-bit blocks: four vectors at a time, two shuffles each, and the rest is done by where
+// blocks are loaded from and stored to. Included once per instruction set by mel.cpp.
 #if defined(PENSTOCK_FEATURES_MEL_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PENSTOCK_FEATURES_MEL_TRANSPOSE_INL_H_
 #undef PENSTOCK_FEATURES_MEL_TRANSPOSE_INL_H_

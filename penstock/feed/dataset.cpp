@@ -12,10 +12,14 @@
 namespace penstock {
 namespace {
 
+/// Folders that are given side by side start at the current folder; files inside a dataset start at its own.
 DatasetPaths dataset_paths(const Config& config) {
+  const auto folder = [](const std::string& path) {
+    return path.empty() ? std::filesystem::path() : std::filesystem::absolute(path);
+  };
   return {.folder = config.dataset_path,
-          .train_data = config.train_data,
-          .val_data = config.val_data,
+          .train_data = folder(config.train_data),
+          .val_data = folder(config.val_data),
           .metadata_train_file = config.metadata_train_file,
           .wavs_train_dir = config.wavs_train_dir,
           .metadata_eval_file = config.metadata_eval_file,
