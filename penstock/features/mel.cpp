@@ -1,12 +1,10 @@
-// The fused log-mel kernel. A block is as many consecutive frames as a vector has lanes (4, 8 or 16), lane =
-// frame:
+// The fused log-mel kernel. A block is as many consecutive frames as a vector has lanes; lane = frame:
 //
-//   waveform --transpose--> samples --fold, FFT--> power rows --root, filters--> mel rows --log, transpose-->
-//   out
-//              once each     [hop]                 [n_fft/2+1]                   [n_mels]
+//   waveform --transpose--> samples --fold, FFT--> power rows --root, filters--> mel rows --log--> out
+//                            [hop]                 [n_fft/2+1]                   [n_mels]
 //
-// Every arrow works on whole vectors without shuffling; samples are transposed once however many frames they
-// lie in. docs/decisions/0003-mel-kernel.md has the reasons and the measurements.
+// Nothing is shuffled in between, and a sample is transposed once however many frames it lies in.
+// docs/decisions/0003-mel-kernel.md has the reasons and the measurements.
 
 // AVX-512, AVX2 and any x86-64 (SSSE3, else plain code); NEON on aarch64.
 #define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -16,7 +14,6 @@
 // After foreach_target.h, which includes this file once more for each instruction set.
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -33,14 +30,12 @@ namespace penstock::HWY_NAMESPACE {
 
 /// The audio of a block, transposed. The waveform is cut into segments of `hop` samples, counted from the
 /// first frame's first sample; a column holds a segment, and the block's frame f begins with column f. So
-/// frame f's sample i is in row i % hop, column f + i / hop, and one unaligned load gives sample i of all
-/// frames:
+/// frame f's sample i is in row i % hop, column f + i / hop, and one unaligned load gives it for all frames.
+/// For n_fft = 4 hop:
 ///
-///                 kept from the last block | transposed for this one
-///        column     0      1      2        |   3   ...   lanes + 2           (here n_fft = 4 hop)
-///   row 0         s0[0]  s1[0]  s2[0]        s3[0]                           sample 0:        row 0 from
-///   column 0 on row 1         s0[1]  s1[1]  s2[1]        s3[1]                           sample hop + 1: row
-///   1 from column 1 on
+///             kept from the last block | new                 sample 0:       row 0 from column 0 on
+///   row 0      s0[0]   s1[0]   s2[0]   | s3[0]   s4[0] ...    sample hop + 1: row 1 from column 1 on
+///   row 1      s0[1]   s1[1]   s2[1]   | s3[1]   s4[1] ...
 struct FrameBlock {
   float* at;
   int hop, kept;  // `kept` columns come first: the overlap in whole small vectors

@@ -37,7 +37,8 @@ class Mel {
   /// bin], or to out[bin * stride + frame] with MelLayout::bins_first. Touches nothing else in `out`.
   void compute(std::span<const float> audio, float* out, std::ptrdiff_t stride, MelScratch& scratch) const;
 
-  /// Instruction sets that were compiled in and that this CPU has, best first: "AVX3", "AVX2", "SSE2", ...
+  /// Instruction sets that were compiled in and that this CPU has, best first: "AVX3" (AVX-512), "AVX2",
+  /// "SSSE3", "SCALAR" on x86-64; "NEON" on aarch64.
   static std::vector<std::string> targets();
 
  private:

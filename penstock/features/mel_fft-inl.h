@@ -7,9 +7,8 @@
 // complex transform of n / 4 points (bins 4m + 1 directly, 4m + 3 as conjugates), so no pass is spent on
 // separating them:
 //
-//   x[0 .. n)  --fold-->  x[i] + x[i + n/2]                                       n/2 reals    -> even bins,
-//   the same again
-//                         (x[i] - x[i + n/2]) - j (x[i + n/4] - x[i + 3n/4])      n/4 complex  -> X[4m + 1]
+//   x[0 .. n)  --fold-->  n/2 reals    x[i] + x[i + n/2]                                    even bins
+//                         n/4 complex  x[i] - x[i + n/2] - j (x[i + n/4] - x[i + 3n/4])     X[4m + 1]
 //
 // X[4m + 1] = sum c[i] exp(-2 pi j i (m + 1/4) / M), M = n/4, is a transform at frequencies shifted by theta
 // = 1/4. Halving it, c[i] +- w c[i + M/2] with w = exp(-pi j theta), gives two transforms of M / 2 points at
@@ -193,23 +192,28 @@ struct FoldRows {
 /// need: strides of a power of two would put all of a column into the same few sets of the L1 cache.
 constexpr std::ptrdiff_t column_stride(int rows) { return rows * 2 * lanes + (rows * lanes >= 128 ? 16 : 0); }
 
-/// The tree below a block of complex rows, in place.
+/// The trees below `blocks` blocks of complex rows, in place. A function of its own, shared by all levels:
+/// the code of a whole transform in one function would be too much for the instruction caches and for the
+/// compiler.
 template <int points>
-HWY_NOINLINE void transform_block(float* block, Cursor& next) {
+HWY_NOINLINE void transform_blocks(float* block, int blocks, std::ptrdiff_t block_stride, Cursor& cursor) {
   constexpr int radix = mel_pass_radix(points), rows = points / radix;
-  if constexpr (rows == 1) {
-    pass<radix>(next.w, Block{block, 2 * lanes}, PowerRows{next.power, next.eps});
-    next.power += points * lanes;
+  Cursor next = cursor;
+  for (int b = 0; b < blocks; ++b, block += block_stride) {
+    const float* w = next.w;
     next.w += radix;
-  } else {
-    constexpr std::ptrdiff_t stride = rows * 2 * lanes;
-    for (int i = 0; i < rows; ++i) {
-      const Block column{block + i * 2 * lanes, stride};
-      pass<radix>(next.w, column, column);
+    if constexpr (rows == 1) {
+      pass<radix>(w, Block{block, 2 * lanes}, PowerRows{next.power, next.eps});
+      next.power += points * lanes;
+    } else {
+      for (int i = 0; i < rows; ++i) {
+        const Block column{block + i * 2 * lanes, rows * 2 * lanes};
+        pass<radix>(w, column, column);
+      }
+      transform_blocks<rows>(block, radix, rows * 2 * lanes, next);
     }
-    next.w += radix;
-    for (int i = 0; i < radix; ++i) transform_block<rows>(block + i * stride, next);
   }
+  cursor = next;
 }
 
 /// All bins of a real transform of n rows: the odd ones, then the others, down to the last two: 0 and n / 2.
@@ -234,7 +238,7 @@ HWY_NOINLINE void transform_rows(float* x, float* block, Cursor& next) {
       for (int i = 0; i < rows; ++i)
         pass<radix>(next.w, fold(i), Block{block + i * 2 * lanes, column_stride(rows)});
       next.w += radix;
-      for (int i = 0; i < radix; ++i) transform_block<rows>(block + i * column_stride(rows), next);
+      transform_blocks<rows>(block, radix, column_stride(rows), next);
     }
     transform_rows<n / 2>(x, block, next);
   }
@@ -265,7 +269,7 @@ HWY_NOINLINE void power_spectra(const Samples& x, const float* w, float eps, flo
     pass<radix / 2>(w + radix, fold, Block{second + i * 2 * lanes, stride});
   }
   Cursor next{w + radix + radix / 2, power, hn::Set(tag, eps)};
-  for (int i = 0; i < radix + radix / 2; ++i) transform_block<rows>(block + i * stride, next);
+  transform_blocks<rows>(block, radix + radix / 2, stride, next);
   transform_rows<n / 4>(quarter, block, next);
 }
 

@@ -29,8 +29,8 @@ void fft(const Complex* in, std::size_t stride, Complex* out, std::size_t n,
 }
 
 std::vector<Complex> roots_of_unity(int n) {
-  std::vector<Complex> roots;
-  for (int i = 0; i < n / 2; ++i) roots.push_back(std::polar(1.0, -2 * std::numbers::pi * i / n));
+  std::vector<Complex> roots(n / 2);
+  for (int i = 0; i < n / 2; ++i) roots[i] = std::polar(1.0, -2 * std::numbers::pi * i / n);
   return roots;
 }
 

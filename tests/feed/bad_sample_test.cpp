@@ -182,6 +182,23 @@ TEST(BadSample, WhereNothingDecodesRowsHaveLengthZero) {
   for (const std::int32_t t : b.tokens) ASSERT_EQ(t, 0);
 }
 
+TEST(BadSample, AFileWithoutPermissionIsNamed) {
+  const MadeDataset made(30);
+  { const Feed index_it(made.config()); }
+  std::filesystem::permissions(made.wav(bad), std::filesystem::perms::none);
+  const auto user = geteuid();
+  if (user == 0 && seteuid(65534) != 0) FAIL();  // root may read everything
+  Config config = made.config();
+  config.on_bad_sample = OnBadSample::skip;
+  {
+    Feed feed(config);
+    epochs(feed, 2);
+    EXPECT_THAT(feed.skipped(), SizeIs(1));
+    EXPECT_EQ(feed.skipped()[0].reason, "read: wavs/" + MadeDataset::id(bad) + ".wav: Permission denied");
+  }
+  ASSERT_EQ(seteuid(user), 0);
+}
+
 TEST(BadSample, AChangedFileIsTakenAgainAfterARescan) {
   MadeDataset made(30);
   { const Feed index_it(made.config()); }
