@@ -204,6 +204,7 @@ void Feed::State::open_next(Slot& slot) {
 // ---- the workers ----
 
 void Feed::State::work(const std::stop_token& stopping, StageClock& clock) {
+  give_way();  // to the consumer, which launches the device's steps
   RowJob job(config, dataset, mel, root, clock);
   std::uint64_t sequence = 1;
   while (!stopping.stop_requested()) {

@@ -1,11 +1,14 @@
 #include "penstock/core/threads.h"
 
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 namespace penstock {
 namespace {
@@ -43,6 +46,17 @@ TEST(AvailableCpus, RespectsTheAffinityMask) {
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
   EXPECT_EQ(available_cpus(), 1);
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
+TEST(GiveWay, LowersThisThreadAlone) {
+  const int before = getpriority(PRIO_PROCESS, 0);
+  int inside = 0;
+  std::thread([&] {
+    give_way();
+    inside = getpriority(PRIO_PROCESS, 0);
+  }).join();
+  EXPECT_EQ(inside, std::max(before, 15));
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), before);
 }
 
 }  // namespace
