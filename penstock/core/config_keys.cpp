@@ -41,26 +41,27 @@ E parse_choice(const std::string& text, const std::array<std::string_view, N>& w
 }
 
 template <typename Member>
-ConfigKey text(std::string name, Member member, std::string help) {
-  return {.name = std::move(name),
-          .help = std::move(help),
+ConfigKey text(const std::string& name, Member member, const std::string& help) {
+  return {.name = name,
+          .help = help,
           .set = [=](Config& c, const std::string& v) { member(c) = v; },
           .get = [=](const Config& c) { return member(const_cast<Config&>(c)); }};
 }
 
 template <typename T, typename Member>
-ConfigKey number(std::string name, Member member, T low, T high, std::string help) {
-  return {.name = std::move(name),
-          .help = std::move(help),
+ConfigKey number(const std::string& name, Member member, T low, T high, const std::string& help) {
+  return {.name = name,
+          .help = help,
           .set = [=](Config& c, const std::string& v) { member(c) = parse_number<T>(v, low, high); },
           .get = [=](const Config& c) { return fmt::format("{}", member(const_cast<Config&>(c))); }};
 }
 
 /// A whole number with a word for 0: `auto`, `dynamic`.
 template <typename Member>
-ConfigKey number_or(std::string name, std::string word, Member member, std::int32_t high, std::string help) {
-  return {.name = std::move(name),
-          .help = std::move(help),
+ConfigKey number_or(const std::string& name, const std::string& word, Member member, std::int32_t high,
+                    const std::string& help) {
+  return {.name = name,
+          .help = help,
           .set =
               [=](Config& c, const std::string& v) {
                 try {
@@ -79,19 +80,19 @@ ConfigKey number_or(std::string name, std::string word, Member member, std::int3
 }
 
 template <typename Member>
-ConfigKey boolean(std::string name, Member member, std::string help) {
+ConfigKey boolean(const std::string& name, Member member, const std::string& help) {
   return {
-      .name = std::move(name),
-      .help = std::move(help),
+      .name = name,
+      .help = help,
       .boolean = true,
       .set = [=](Config& c, const std::string& v) { member(c) = parse_bool(v); },
       .get = [=](const Config& c) { return std::string(member(const_cast<Config&>(c)) ? "true" : "false"); }};
 }
 
 template <typename E, std::size_t N, typename Member>
-ConfigKey choice(std::string name, Member member, std::array<std::string_view, N> words,
+ConfigKey choice(const std::string& name, Member member, std::array<std::string_view, N> words,
                  const std::string& help) {
-  return {.name = std::move(name),
+  return {.name = name,
           .help = fmt::format("{}: {}", fmt::join(words, " | "), help),
           .set = [=](Config& c, const std::string& v) { member(c) = parse_choice<E>(v, words); },
           .get =
@@ -100,18 +101,17 @@ ConfigKey choice(std::string name, Member member, std::array<std::string_view, N
               }};
 }
 
-ConfigKey preset(std::string name, std::string help) {
+ConfigKey preset(const std::string& name, const std::string& help) {
   const auto set = [](Config& c, const std::string& v) {
     if (!mel_preset(v)) throw Error(fmt::format("must be one of hifigan, myxtts, librosa, but is '{}'", v));
     c.mel_preset = v;
   };
-  return {.name = std::move(name), .help = std::move(help), .set = set, .get = [](const Config& c) {
-            return c.mel_preset;
-          }};
+  return {.name = name, .help = help, .set = set, .get = [](const Config& c) { return c.mel_preset; }};
 }
 
 /// A key of users' files whose feature is not here yet: its value is checked with `check` and kept.
-ConfigKey pending(std::string name, std::string feature, bool is_bool, double low = 0, double high = 0) {
+ConfigKey pending(const std::string& name, const std::string& feature, bool is_bool, double low = 0,
+                  double high = 0) {
   const auto set = [=](Config& c, const std::string& v) {
     if (is_bool)
       parse_bool(v);
@@ -126,14 +126,16 @@ ConfigKey pending(std::string name, std::string feature, bool is_bool, double lo
   return {.name = name,
           .help = "no effect in this version",
           .boolean = is_bool,
-          .pending = std::move(feature),
+          .pending = feature,
           .set = set,
           .get = get};
 }
 
 // The member a key stands for; const-ness is the caller's business (get never writes).
+// NOLINTBEGIN(bugprone-macro-parentheses): a member's name cannot stand in parentheses
 #define MEMBER(expression) \
   [](Config & c) -> auto& { return c.expression; }
+// NOLINTEND(bugprone-macro-parentheses)
 
 std::vector<ConfigKey> make_keys() {
   using std::int32_t;

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 class ConfigTest : public ::testing::Test {
  protected:
   std::filesystem::path file(const std::string& text) {
-    const auto path =
+    auto path =
         std::filesystem::temp_directory_path() / ("penstock-config-" + std::to_string(getpid()) + ".yaml");
     std::ofstream(path) << text;
     return path;

@@ -22,6 +22,7 @@ std::atomic<long> allocations{0};
 }
 
 #if PENSTOCK_COUNTS_ALLOCATIONS
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): glibc's own names
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -50,6 +51,7 @@ int posix_memalign(void** p, size_t a, size_t n) {
   return *p == nullptr ? ENOMEM : 0;
 }
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 #endif
 
 namespace penstock {

@@ -63,7 +63,7 @@ std::vector<std::uint64_t> epochs(Feed& feed, int n) {
   std::vector<std::uint64_t> prints;
   for (std::int64_t i = 0; i < n * feed.plan().steps_per_epoch(); ++i) {
     const Batch b = feed.next();
-    for (std::size_t r = 0; r < b.utterances.size(); ++r) EXPECT_NE(b.utterances[r], bad);
+    for (const std::int64_t u : b.utterances) EXPECT_NE(u, bad);
     prints.push_back(fingerprint(b));
   }
   return prints;

@@ -195,7 +195,7 @@ TEST(FeedState, AnotherSeedIsTakenOver) {
   EXPECT_EQ(take(feed, 1), take(expected, 1));
 }
 
-std::vector<std::int64_t> global_batch(std::vector<Feed*> ranks) {
+std::vector<std::int64_t> global_batch(const std::vector<Feed*>& ranks) {
   std::vector<std::int64_t> all;
   for (Feed* feed : ranks) {
     const Batch b = feed->next();

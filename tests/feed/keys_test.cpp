@@ -12,7 +12,7 @@ namespace penstock {
 namespace {
 
 /// What a consumer can tell of a feed.
-std::string outcome(ConfigLoader loader) {
+std::string outcome(const ConfigLoader& loader) {
   try {
     Feed feed(loader.config());
     std::string out = fmt::format("{} workers, {} steps, {} problems", feed.workers(),
