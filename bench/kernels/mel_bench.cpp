@@ -38,6 +38,9 @@ void register_all() {
     for (const char* name : {"hifigan", "myxtts", "librosa"})
       benchmark::RegisterBenchmark(fmt::format("mel/{}/{}", name, target).c_str(), compute, *mel_preset(name),
                                    target);
+    MelOptions exact = *mel_preset("hifigan");
+    exact.precision = MelPrecision::exact;
+    benchmark::RegisterBenchmark(fmt::format("mel/hifigan_exact/{}", target).c_str(), compute, exact, target);
     for (const int n_fft : {256, 512, 2048, 4096}) {
       MelOptions options = *mel_preset("hifigan");
       options.n_fft = options.win_length = n_fft;

@@ -45,7 +45,8 @@ void MelOptions::validate() const {
 
 std::optional<MelOptions> mel_preset(std::string_view name) {
   if (name == "hifigan") return MelOptions{.magnitude_eps = 1e-9, .framing = MelFraming::same};
-  if (name == "myxtts") return MelOptions{.fmax = 11025, .pad = MelPad::constant};
+  if (name == "myxtts")
+    return MelOptions{.fmax = 11025, .pad = MelPad::constant, .precision = MelPrecision::exact};
   if (name == "librosa")
     return MelOptions{.n_fft = 2048,
                       .win_length = 2048,
@@ -55,7 +56,8 @@ std::optional<MelOptions> mel_preset(std::string_view name) {
                       .power = 2,
                       .pad = MelPad::constant,
                       .log = MelLog::db,
-                      .floor = 1e-10};
+                      .floor = 1e-10,
+                      .precision = MelPrecision::exact};
   return std::nullopt;
 }
 

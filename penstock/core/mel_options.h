@@ -13,6 +13,10 @@ enum class MelNorm { slaney, none };
 enum class MelFraming { centered, same, valid };
 enum class MelPad { reflect, constant };
 enum class MelLog { ln, log10, db };
+/// What window and FFT are computed in: float32, as torch does, or float64, as librosa does whatever the
+/// audio's type. They differ by up to 1e-4 in bins far below their frame's peak; `exact` takes 1.75 times as
+/// long.
+enum class MelPrecision { fast, exact };
 /// A row's memory: [frames, bins] or [bins, frames].
 enum class MelLayout { frames_first, bins_first };
 
@@ -32,6 +36,7 @@ struct MelOptions {
   MelPad pad = MelPad::reflect;
   MelLog log = MelLog::ln;  ///< ln, log10, or db: 10 log10(x) for power 2, 20 log10(x) for power 1
   double floor = 1e-5;      ///< x = max(x, floor) before the log
+  MelPrecision precision = MelPrecision::fast;
   MelLayout layout = MelLayout::frames_first;
 
   bool operator==(const MelOptions&) const = default;
@@ -44,10 +49,12 @@ struct MelOptions {
 };
 
 /// `hifigan`, `myxtts` or `librosa`; nothing for another name.
-///  hifigan  22,050 Hz, 1024/1024/256, `same` framing with reflection, eps 1e-9, 80 bins to 8 kHz, ln(max(x,
-///  1e-5)) myxtts   the same, but centred with zeros, plain magnitude, to 11,025 Hz librosa
-///  librosa.feature.melspectrogram's defaults (2048/512, power 2, 128 bins, zeros, to sr/2), then
-///           librosa.power_to_db with ref 1, amin 1e-10 and top_db None
+///  - hifigan: 22,050 Hz, 1024/1024/256, `same` framing with reflection, eps 1e-9, 80 bins to 8 kHz,
+///  ln(max(x,
+///    1e-5)), fast
+///  - myxtts: the same, but centred with zeros, plain magnitude, to 11,025 Hz, exact
+///  - librosa: librosa.feature.melspectrogram's defaults (2048/512, power 2, 128 bins, zeros, to sr/2), then
+///    librosa.power_to_db with ref 1, amin 1e-10 and top_db None; exact
 std::optional<MelOptions> mel_preset(std::string_view name);
 
 }  // namespace penstock

@@ -3,7 +3,8 @@
 //   waveform --transpose--> samples --fold, FFT--> power rows --root, filters--> mel rows --log--> out
 //                            [hop]                 [n_fft/2+1]                   [n_mels]
 //
-// Nothing is shuffled in between, and a sample is transposed once however many frames it lies in.
+// MelPrecision::exact folds and transforms in doubles, a part of the block's frames at a time; the rest is
+// the same. Nothing is shuffled in between, and a sample is transposed once however many frames it lies in.
 // docs/decisions/0003-mel-kernel.md has the reasons and the measurements.
 
 // AVX-512, AVX2 and any x86-64 (SSSE3, else plain code); NEON on aarch64.
@@ -27,6 +28,11 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace penstock::HWY_NAMESPACE {
+
+using Tag = hn::ScalableTag<float>;
+using V = hn::Vec<Tag>;
+constexpr Tag tag;
+constexpr int lanes = block_frames;
 
 /// The audio of a block, transposed. The waveform is cut into segments of `hop` samples, counted from the
 /// first frame's first sample; a column holds a segment, and the block's frame f begins with column f. So
@@ -157,42 +163,46 @@ HWY_INLINE void write_logs(const MelTables& t, const float* mel, int frames, flo
   }
 }
 
-void spectra(const MelTables& t, const float* audio, float* rows, float* block, float* power) {
-  const int n = t.options.n_fft;
-  const auto run = n == 256    ? &power_spectra<256>
-                   : n == 512  ? &power_spectra<512>
-                   : n == 1024 ? &power_spectra<1024>
-                   : n == 2048 ? &power_spectra<2048>
-                               : &power_spectra<4096>;
-  run({audio, t.offsets.data(), t.window.data()}, t.twiddles.data(), t.power_eps, rows, block, power);
+template <typename T>
+void spectra(const MelTables& t, const float* audio, T* rows, T* block, float* power) {
+  const auto run = Fft<T>::power_spectra_of(t.options.n_fft);
+  const auto& [window, twiddles, eps] = std::get<MelTransform<T>>(t.transform);
+  for (int frame = 0; frame < lanes; frame += Fft<T>::lanes)
+    run({audio + frame, t.offsets.data(), window.data()}, twiddles.data(), eps, rows, block, power + frame);
 }
 
 struct Layout {
   std::size_t frames, rows, block, power, mel, edges, end;
 };
 
-/// The scratch's parts, in floats from its start.
+/// The scratch's parts, in floats from its start; `rows` and `block` are of T.
+template <typename T>
 Layout layout_of(const MelTables& t) {
-  const auto line = [](std::size_t floats) { return (floats + 15) / 16 * 16; };
+  const auto line = [](std::size_t elements, std::size_t size = sizeof(float)) {
+    return (elements * size + 63) / 64 * 16;
+  };
   const MelOptions& o = t.options;
   Layout l{};
   l.rows = l.frames + line(static_cast<std::size_t>(o.hop_length) * FrameBlock::columns(t.kept));
-  l.block = l.rows + line(static_cast<std::size_t>(o.n_fft / 4) * lanes);
-  l.power = l.block + line(block_floats(o.n_fft));
+  l.block = l.rows + line(static_cast<std::size_t>(o.n_fft / 4) * Fft<T>::lanes, sizeof(T));
+  l.power = l.block + line(Fft<T>::block_size(o.n_fft), sizeof(T));
   l.mel = l.power + line(static_cast<std::size_t>(o.n_fft / 2 + 1) * lanes);
   l.edges = l.mel + line(static_cast<std::size_t>(o.n_mels + lanes) * lanes);
   l.end = l.edges + line(static_cast<std::size_t>(o.hop_length) * lanes);
   return l;
 }
 
-void compute(const MelTables& t, std::span<const float> audio, float* out, std::ptrdiff_t stride,
-             MelScratch& scratch) {
+template <typename T>
+void compute_in(const MelTables& t, std::span<const float> audio, float* out, std::ptrdiff_t stride,
+                MelScratch& scratch) {
   const MelOptions& o = t.options;
   const std::int64_t frames = o.frames(static_cast<std::int64_t>(audio.size()));
   if (frames == 0) return;
   const MelSegments source{audio, o.pad, mel_padding(o), o.hop_length, frames + t.overlap};
-  const Layout at = layout_of(t);
+  const Layout at = layout_of<T>(t);
   float* memory = scratch.floats.of(at.end).data();
+  T* rows = reinterpret_cast<T*>(memory + at.rows);
+  T* transformed = reinterpret_cast<T*>(memory + at.block);
   const FrameBlock block{memory + at.frames, o.hop_length, t.kept};
 
   // Blocks before the first only bring in the overlap.
@@ -204,7 +214,7 @@ void compute(const MelTables& t, std::span<const float> audio, float* out, std::
           source.at(first + t.overlap + i, memory + at.edges + static_cast<std::ptrdiff_t>(i) * o.hop_length);
     block.advance(segments.data());
     if (first < 0) continue;
-    spectra(t, block.at, memory + at.rows, memory + at.block, memory + at.power);
+    spectra(t, block.at, rows, transformed, memory + at.power);
     if (o.power == 1)
       apply_filters<1>(t, memory + at.power, memory + at.mel);
     else
@@ -213,6 +223,14 @@ void compute(const MelTables& t, std::span<const float> audio, float* out, std::
     write_logs(t, memory + at.mel, static_cast<int>(std::min<std::int64_t>(lanes, frames - first)),
                out + first * step, stride);
   }
+}
+
+void compute(const MelTables& t, std::span<const float> audio, float* out, std::ptrdiff_t stride,
+             MelScratch& scratch) {
+  if (t.options.precision == MelPrecision::exact)
+    compute_in<double>(t, audio, out, stride, scratch);
+  else
+    compute_in<float>(t, audio, out, stride, scratch);
 }
 
 constexpr int lanes_of_target = lanes;

@@ -31,15 +31,16 @@ double mel_to_hz(double mel, MelScale scale) {
 
 // One pass of `radix` points at shift `theta`: level by level, a (cos, tan) pair for each first child; its
 // sibling's factor is the same times -i. Returns the shifts of the pass's outputs.
-std::vector<double> append_pass(double theta, int radix, std::vector<float>& twiddles) {
+template <typename T>
+std::vector<double> append_pass(double theta, int radix, std::vector<T>& twiddles) {
   std::vector<double> shifts = {theta};
   while (static_cast<int>(shifts.size()) < radix) {
     const std::size_t step = shifts.size() == 1 ? 1 : 2;
     for (std::size_t i = 0; i < shifts.size(); i += step) {
-      const auto cos = static_cast<float>(std::cos(pi * shifts[i]));
+      const auto cos = static_cast<T>(std::cos(pi * shifts[i]));
       twiddles.push_back(cos);
       twiddles.push_back(
-          static_cast<float>(-std::sin(pi * shifts[i]) / cos));  // so that their product is rounded once
+          static_cast<T>(-std::sin(pi * shifts[i]) / cos));  // so that their product is rounded once
     }
     std::vector<double> children;
     for (const double shift : shifts) {
@@ -51,7 +52,8 @@ std::vector<double> append_pass(double theta, int radix, std::vector<float>& twi
   return shifts;
 }
 
-void append_tree(double theta, int points, std::vector<float>& twiddles) {
+template <typename T>
+void append_tree(double theta, int points, std::vector<T>& twiddles) {
   const int radix = mel_pass_radix(points);
   for (const double shift : append_pass(theta, radix, twiddles))
     if (radix < points) append_tree(shift, points / radix, twiddles);
@@ -59,9 +61,10 @@ void append_tree(double theta, int points, std::vector<float>& twiddles) {
 
 // In the order of power_spectra(): the first two levels' passes together, what is below them, the other
 // levels.
-std::vector<float> fft_twiddles(int n_fft) {
+template <typename T>
+std::vector<T> fft_twiddles(int n_fft) {
   constexpr double odd_bins = 0.25;
-  std::vector<float> twiddles;
+  std::vector<T> twiddles;
   const int radix = mel_pass_radix(n_fft / 4);
   const std::vector<double> first = append_pass(odd_bins, radix, twiddles);
   const std::vector<double> second = append_pass(odd_bins, radix / 2, twiddles);
@@ -151,15 +154,21 @@ double mel_log_scale(const MelOptions& options) {
   return 1;
 }
 
-MelTables::MelTables(const MelOptions& o, int lanes)
-    : options(o), overlap((o.n_fft - 1) / o.hop_length), kept(overlap / 4 * 4 + 4) {
-  for (int i = 0; i < o.n_fft; ++i)
-    offsets.push_back(i % o.hop_length * (kept + lanes) + kept - overlap + i / o.hop_length);
-
+template <typename T>
+MelTransform<T>::MelTransform(const MelOptions& o)
+    : twiddles(fft_twiddles<T>(o.n_fft)), power_eps(o.power == 1 ? static_cast<T>(o.magnitude_eps) : 0) {
   const std::vector<double> exact_window = mel_window(o);
   window.assign(exact_window.begin(), exact_window.end());
+}
 
-  twiddles = fft_twiddles(o.n_fft);
+MelTables::MelTables(const MelOptions& o, int lanes)
+    : options(o),
+      overlap((o.n_fft - 1) / o.hop_length),
+      kept(overlap / 4 * 4 + 4),
+      transform(MelTransform<float>(o)) {
+  if (o.precision == MelPrecision::exact) transform = MelTransform<double>(o);
+  for (int i = 0; i < o.n_fft; ++i)
+    offsets.push_back(i % o.hop_length * (kept + lanes) + kept - overlap + i / o.hop_length);
 
   const std::vector<std::int32_t> rows = rows_of_bins(o.n_fft);
   const std::vector<double> edges = mel_edges(o), bank = mel_filterbank(o);
@@ -179,7 +188,6 @@ MelTables::MelTables(const MelOptions& o, int lanes)
     ++segment_taps[segment];
   }
 
-  power_eps = o.power == 1 ? static_cast<float>(o.magnitude_eps) : 0.0F;
   log_scale = static_cast<float>(mel_log_scale(o));
   log_of_2 = static_cast<float>(mel_log_scale(o) * std::numbers::ln2);
   log_of_2_low = static_cast<float>(mel_log_scale(o) * std::numbers::ln2 - log_of_2);

@@ -2,6 +2,7 @@
 // once per Mel.
 #pragma once
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "penstock/core/mel_options.h"
@@ -24,6 +25,16 @@ struct MelTap {
   float rising;  ///< the same for the filter that begins in this segment
 };
 
+/// What the transform reads, in the type that it computes in.
+template <typename T>
+struct MelTransform {
+  explicit MelTransform(const MelOptions& options);
+
+  std::vector<T> window;    ///< [n_fft], zeros around a shorter win_length
+  std::vector<T> twiddles;  ///< (cos, tan) pairs in the order in which the FFT asks for them
+  T power_eps;              ///< added to re^2 + im^2
+};
+
 struct MelTables {
   /// For a kernel that computes `lanes` frames at once.
   MelTables(const MelOptions& options, int lanes);
@@ -33,15 +44,13 @@ struct MelTables {
   int kept;     ///< columns of transposed audio that a block takes over from the last one
   std::vector<std::int32_t>
       offsets;  ///< [n_fft] where the transposed audio holds a frame's samples (mel.cpp, FrameBlock)
-  std::vector<float> window;    ///< [n_fft], zeros around a shorter win_length
-  std::vector<float> twiddles;  ///< (cos, tan) pairs in the order in which the FFT asks for them
+  std::variant<MelTransform<float>, MelTransform<double>> transform;  ///< fast or exact
 
   /// Filter edges cut the frequency axis into n_mels + 1 segments; in segment s filter s rises and filter s -
   /// 1 falls.
   std::vector<MelTap> taps;                ///< used bins, ascending
   std::vector<std::int32_t> segment_taps;  ///< [n_mels + 1] taps of each segment
 
-  float power_eps;               ///< added to re^2 + im^2
   float log_scale;               ///< log(x) = log_scale * ln(x)
   float log_of_2, log_of_2_low;  ///< log(2) rounded, and what the rounding left
   float log_floor;               ///< what silence becomes: exactly log(floor)

@@ -179,9 +179,9 @@ TEST_F(ConfigTest, EveryKeyHasHelpAndReachesItsOwnMember) {
     // Some other value is accepted, is read back, and changes no other key.
     Config changed;
     std::string value;
-    for (const char* candidate :
-         {"false", "true", "2", "3", "512", "2000", "0.25", "val", "skip", "pad", "htk", "none", "valid",
-          "constant", "log10", "bins_first", "runtime", "librosa", "text"}) {
+    for (const char* candidate : {"false", "true",  "2",          "3",       "512",     "2000",  "0.25",
+                                  "val",   "skip",  "pad",        "htk",     "none",    "valid", "constant",
+                                  "log10", "exact", "bins_first", "runtime", "librosa", "text"}) {
       try {
         key.set(changed, candidate);
       } catch (const Error&) {

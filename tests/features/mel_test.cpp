@@ -1,10 +1,11 @@
-// Every instruction set against the double-precision reference. test_mel.py compares the reference with
-// librosa and torch.
+// Every instruction set, in both precisions, against the double-precision reference. test_mel.py compares the
+// reference with librosa and torch.
 #include "penstock/features/mel.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <random>
 
 #include <fmt/format.h>
@@ -18,6 +19,7 @@ namespace {
 using Audio = std::vector<float>;
 
 constexpr float untouched = -12345.5F;
+constexpr MelPrecision precisions[] = {MelPrecision::fast, MelPrecision::exact};
 
 Audio noise(std::size_t samples, float level = 0.3F) {
   std::mt19937 random(7);
@@ -71,16 +73,17 @@ double log_scale(const MelOptions& options) {
   return (options.log == MelLog::log10 ? 1 : options.power == 2 ? 10 : 20) / std::numbers::ln10;
 }
 
-/// What float32 arithmetic may do to a mel value x: an FFT's error is a few units in the last place of the
-/// frame's norm, whatever the size of the bin.
+/// What rounding may do to a mel value x: an FFT's error is a few units in the last place of the frame's
+/// norm, whatever the size of the bin; filters and logarithm are float32 in both precisions.
 double allowed(const MelOptions& options, double x, double frame_norm, double filter_sum) {
-  const double bin = 5e-7 * frame_norm;
+  const bool exact = options.precision == MelPrecision::exact;
+  const double bin = (exact ? 1e-15 : 5e-7) * frame_norm;
   const double spectrum =
       options.power == 1 ? filter_sum * bin : 2 * std::sqrt(x * filter_sum) * bin + filter_sum * bin * bin;
-  return spectrum + 3e-6 * x;
+  return spectrum + (exact ? 2e-6 : 3e-6) * x;
 }
 
-void expect_equal(const MelOptions& options, const Audio& audio, const std::string& what) {
+void expect_equal(MelOptions options, const Audio& audio, const std::string& what) {
   const std::int64_t frames = options.frames(static_cast<std::int64_t>(audio.size()));
   Row expected = row_for(options, frames);
   mel_reference(options, audio, expected.values.data(), expected.stride);
@@ -92,26 +95,30 @@ void expect_equal(const MelOptions& options, const Audio& audio, const std::stri
   const double norm =
       peak * std::sqrt(0.375 * options.win_length);  // a full-scale square through a Hann window
 
-  for (const std::string& target : Mel::targets()) {
-    const Mel mel(options, target);
-    MelScratch scratch;
-    Row row = row_for(options, frames);
-    mel.compute(audio, row.values.data(), row.stride, scratch);
-    for (std::int64_t frame = 0; frame < frames; ++frame) {
-      for (int bin = 0; bin < options.n_mels; ++bin) {
+  const auto expect_row = [&](Row row, const std::string& how) {
+    for (int bin = 0; bin < options.n_mels; ++bin) {
+      const auto filter = bank.begin() + static_cast<std::ptrdiff_t>(bin) * spectrum;
+      const double filter_sum = std::accumulate(filter, filter + spectrum, 0.0);
+      for (std::int64_t frame = 0; frame < frames; ++frame) {
         const std::size_t at = index_of(options, frame, bin, row.stride);
         const double want = std::exp(expected.values[at] / log_scale(options));
         const double have = std::exp(row.values[at] / log_scale(options));
-        double filter_sum = 0;
-        for (int k = 0; k < spectrum; ++k) filter_sum += bank[static_cast<std::size_t>(bin) * spectrum + k];
         ASSERT_NEAR(have, want, allowed(options, want, norm, filter_sum))
-            << what << ", " << target << ", frame " << frame << " of " << frames << ", bin " << bin;
-        row.values[at] = expected.values[at] = untouched;
+            << how << ", frame " << frame << " of " << frames << ", bin " << bin;
+        row.values[at] = untouched;
       }
     }
-    ASSERT_TRUE(std::ranges::all_of(row.values, [](float x) { return x == untouched; }))
-        << what << ", " << target;
-    mel_reference(options, audio, expected.values.data(), expected.stride);
+    ASSERT_TRUE(std::ranges::all_of(row.values, [](float x) { return x == untouched; })) << how;
+  };
+  for (const MelPrecision precision : precisions) {
+    options.precision = precision;
+    for (const std::string& target : Mel::targets()) {
+      MelScratch scratch;
+      Row row = row_for(options, frames);
+      Mel(options, target).compute(audio, row.values.data(), row.stride, scratch);
+      const char* name = precision == MelPrecision::exact ? "exact" : "fast";
+      ASSERT_NO_FATAL_FAILURE(expect_row(std::move(row), fmt::format("{}, {}, {}", what, name, target)));
+    }
   }
 }
 
@@ -184,31 +191,34 @@ TEST(MelTest, EveryDefinitionIsTheReference) {
 TEST(MelTest, SilenceIsExactlyTheFloorsLogarithm) {
   for (const double floor : {1e-5, 1e-10, 1e-30, 1.0}) {
     for (const MelLog log : {MelLog::ln, MelLog::log10, MelLog::db}) {
-      const MelOptions options{.log = log, .floor = floor};
-      for (const std::string& target : Mel::targets()) {
-        std::vector<float> out(11 * 80);
-        MelScratch scratch;
-        Mel(options, target).compute(Audio(2600), out.data(), 80, scratch);
-        const auto expected = static_cast<float>(log_scale(options) * std::log(floor));
-        EXPECT_TRUE(std::ranges::all_of(out, [&](float x) { return x == expected; }))
-            << target << " " << floor;
+      for (const MelPrecision precision : precisions) {
+        const MelOptions options{.log = log, .floor = floor, .precision = precision};
+        for (const std::string& target : Mel::targets()) {
+          std::vector<float> out(11 * 80);
+          MelScratch scratch;
+          Mel(options, target).compute(Audio(2600), out.data(), 80, scratch);
+          const auto expected = static_cast<float>(log_scale(options) * std::log(floor));
+          EXPECT_TRUE(std::ranges::all_of(out, [&](float x) { return x == expected; }))
+              << target << " " << floor;
+        }
       }
     }
   }
 }
 
 TEST(MelTest, AFrameDoesNotDependOnTheOthers) {
-  const MelOptions options{.framing = MelFraming::valid};
-  Audio audio = noise(1024 + 40 * 256);
-  for (const std::string& target : Mel::targets()) {
-    const Mel mel(options, target);
-    MelScratch scratch;
-    std::vector<float> before(41 * 80), after(41 * 80);
-    mel.compute(audio, before.data(), 80, scratch);
-    Audio changed = audio;
-    for (std::size_t i = 1024 + 20 * 256; i < changed.size(); ++i) changed[i] = 1e6F;
-    mel.compute(changed, after.data(), 80, scratch);
-    EXPECT_TRUE(std::equal(before.begin(), before.begin() + 21 * 80, after.begin())) << target;
+  const Audio audio = noise(1024 + 40 * 256);
+  Audio changed = audio;
+  for (std::size_t i = 1024 + 20 * 256; i < changed.size(); ++i) changed[i] = 1e6F;
+  for (const MelPrecision precision : precisions) {
+    for (const std::string& target : Mel::targets()) {
+      const Mel mel({.framing = MelFraming::valid, .precision = precision}, target);
+      MelScratch scratch;
+      std::vector<float> before(41 * 80), after(41 * 80);
+      mel.compute(audio, before.data(), 80, scratch);
+      mel.compute(changed, after.data(), 80, scratch);
+      EXPECT_TRUE(std::equal(before.begin(), before.begin() + 21 * 80, after.begin())) << target;
+    }
   }
 }
 
@@ -220,14 +230,31 @@ TEST(MelTest, EmptyAudioWritesNothing) {
 }
 
 TEST(MelTest, ScratchDoesNotGrowWithTheClip) {
+  for (const MelPrecision precision : precisions) {
+    for (const std::string& target : Mel::targets()) {
+      const Mel mel({.framing = MelFraming::same, .precision = precision}, target);
+      MelScratch scratch;
+      std::vector<float> out(200 * 80);
+      mel.compute(noise(300), out.data(), 80, scratch);
+      const float* memory = scratch.floats.of(1).data();
+      mel.compute(noise(200 * 256), out.data(), 80, scratch);
+      EXPECT_EQ(scratch.floats.of(1).data(), memory) << target;
+    }
+  }
+}
+
+TEST(MelTest, BothPrecisionsCanShareAScratch) {
+  const Audio audio = voice(9000);
   for (const std::string& target : Mel::targets()) {
-    const Mel mel(*mel_preset("hifigan"), target);
-    MelScratch scratch;
-    std::vector<float> out(200 * 80);
-    mel.compute(noise(300), out.data(), 80, scratch);
-    const float* memory = scratch.floats.of(1).data();
-    mel.compute(noise(200 * 256), out.data(), 80, scratch);
-    EXPECT_EQ(scratch.floats.of(1).data(), memory) << target;
+    MelScratch shared;
+    for (const MelPrecision precision : {MelPrecision::exact, MelPrecision::fast, MelPrecision::exact}) {
+      const Mel mel({.precision = precision}, target);
+      MelScratch own;
+      std::vector<float> alone(36 * 80), after(36 * 80);
+      mel.compute(audio, alone.data(), 80, own);
+      mel.compute(audio, after.data(), 80, shared);
+      EXPECT_EQ(alone, after) << target;
+    }
   }
 }
 

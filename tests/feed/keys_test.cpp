@@ -70,6 +70,7 @@ TEST(Keys, EachOneIsNoticed) {
                                                      {"mel_pad_mode", "constant"},
                                                      {"mel_log", "log10"},
                                                      {"mel_floor", "0.5"},
+                                                     {"mel_precision", "exact"},
                                                      {"mel_layout", "bins_first"},
                                                      {"mel_pad_value", "-4"},
                                                      {"resample", "false"},

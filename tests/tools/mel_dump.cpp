@@ -45,6 +45,8 @@ void set(MelOptions& o, const std::string& key, const std::string& value) {
     o.pad = one_of<MelPad>(value, {{"reflect", MelPad::reflect}, {"constant", MelPad::constant}});
   else if (key == "log")
     o.log = one_of<MelLog>(value, {{"ln", MelLog::ln}, {"log10", MelLog::log10}, {"db", MelLog::db}});
+  else if (key == "precision")
+    o.precision = one_of<MelPrecision>(value, {{"fast", MelPrecision::fast}, {"exact", MelPrecision::exact}});
   else
     throw Error(fmt::format("unknown key {}", key));
 }
