@@ -21,11 +21,12 @@ std::int64_t MelOptions::frames(std::int64_t samples) const {
     case MelFraming::centered:
       return 1 + samples / hop_length;
     case MelFraming::same:
-      return samples / hop_length;
+      samples += (n_fft - hop_length) / 2 * 2;
+      break;
     case MelFraming::valid:
-      return samples < n_fft ? 0 : 1 + (samples - n_fft) / hop_length;
+      break;
   }
-  return 0;
+  return samples < n_fft ? 0 : 1 + (samples - n_fft) / hop_length;
 }
 
 void MelOptions::validate() const {

@@ -8,8 +8,8 @@ namespace penstock {
 
 enum class MelScale { slaney, htk };
 enum class MelNorm { slaney, none };
-/// Where the first frame stands. `same` is HiFi-GAN's: (n_fft - hop) / 2 at both ends, frames = samples /
-/// hop.
+/// What the ends are padded by: n_fft / 2; `same`, HiFi-GAN's (n_fft - hop) / 2, so that frames = samples / hop;
+/// nothing.
 enum class MelFraming { centered, same, valid };
 enum class MelPad { reflect, constant };
 enum class MelLog { ln, log10, db };
@@ -50,8 +50,7 @@ struct MelOptions {
 
 /// `hifigan`, `myxtts` or `librosa`; nothing for another name.
 ///  - hifigan: 22,050 Hz, 1024/1024/256, `same` framing with reflection, eps 1e-9, 80 bins to 8 kHz,
-///  ln(max(x,
-///    1e-5)), fast
+///    ln(max(x, 1e-5)); fast
 ///  - myxtts: the same, but centred with zeros, plain magnitude, to 11,025 Hz, exact
 ///  - librosa: librosa.feature.melspectrogram's defaults (2048/512, power 2, 128 bins, zeros, to sr/2), then
 ///    librosa.power_to_db with ref 1, amin 1e-10 and top_db None; exact

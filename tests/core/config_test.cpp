@@ -204,6 +204,10 @@ TEST(MelOptions, FramesFollowTheFraming) {
   EXPECT_EQ(o.frames(255), 0);
   EXPECT_EQ(o.frames(256), 1);
   EXPECT_EQ(o.frames(22050), 86);
+  o.hop_length = 201;  // odd: one sample less of padding, as in HiFi-GAN
+  EXPECT_EQ(o.frames(402), 1);
+  EXPECT_EQ(o.frames(403), 2);
+  o.hop_length = 256;
   o.framing = MelFraming::centered;
   EXPECT_EQ(o.frames(1), 1);
   EXPECT_EQ(o.frames(22050), 87);
