@@ -8,8 +8,8 @@ namespace penstock {
 
 enum class MelScale { slaney, htk };
 enum class MelNorm { slaney, none };
-/// What the ends are padded by: n_fft / 2; `same`, HiFi-GAN's (n_fft - hop) / 2, so that frames = samples / hop;
-/// nothing.
+/// What the ends are padded by: n_fft / 2; `same`, HiFi-GAN's (n_fft - hop) / 2, so that frames = samples /
+/// hop; nothing.
 enum class MelFraming { centered, same, valid };
 enum class MelPad { reflect, constant };
 enum class MelLog { ln, log10, db };
