@@ -141,9 +141,9 @@ def live(shell, rounds=3):
 def mel(shell, rounds=5):
     kernel, fft = {}, []
     for _ in range(rounds):
-        report = json.loads(shell("build/bench/bench_mel", "--benchmark_filter=mel/hifigan", "--benchmark_format=json"))
+        report = json.loads(shell("build/bench/bench_mel", "--benchmark_filter=mel/hifigan/", "--benchmark_format=json"))
         for result in report["benchmarks"]:
-            kernel.setdefault(result["name"].rpartition("/")[2], []).append(result["us_per_frame"])
+            kernel.setdefault(result["name"].rpartition("/")[2], []).append(result["per_frame"] * 1e6)
         fft.append(float(shell(sys.executable, "bench/peers/mel/torch_rfft.py", CLIP_FRAMES)))
     torch, times = median(fft), {target: median(us) for target, us in kernel.items()}
     best = min(times, key=times.get)

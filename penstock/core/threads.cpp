@@ -46,11 +46,10 @@ int available_cpus() {
 void give_way() {
   constexpr int wanted = 15;
   const int nice = std::max(wanted, getpriority(PRIO_PROCESS, 0));
-  // The kernel's own structure is not in every libc. With nice alone a thread that wakes up waits for the end
-  // of ours' slice, up to a tick of 4 ms (Linux 6.18: batch times then vary by 17 to 19 %, with slices of 0.1
-  // ms by 14 to 16 %). Kernels before 6.12 ignore the slice.
+  // docs/decisions/0005-workers-give-way.md has the measurements. The kernel's own structure is not in every
+  // libc; kernels before 6.12 ignore the slice.
   struct Attributes {
-    std::uint32_t size = sizeof(Attributes), policy = SCHED_OTHER;
+    std::uint32_t size = sizeof(Attributes), policy = SCHED_BATCH;
     std::uint64_t flags = 0;
     std::int32_t nice = 0;
     std::uint32_t priority = 0;
