@@ -158,7 +158,7 @@ json measure(const Config& config, const Arguments& a) {
   const auto take = [&] {
     delivered.add(feed.next());
     const auto now = Clock::now();
-    times.push_back(milliseconds(now - last));
+    if (last != start) times.push_back(milliseconds(now - last));  // from batch to batch
     last = now;
   };
   double au = 0, au_ceiling = 0;

@@ -7,6 +7,7 @@
 
 #include "penstock/core/random.h"
 #include "tests/decode/files.h"
+#include "tests/long_run.h"
 
 // libsndfile 1.2.0 forgets this block when an OGG's header is bad; it is not ours to free.
 extern "C" const char* __lsan_default_suppressions() {  // NOLINT: the sanitizer's name
@@ -122,7 +123,7 @@ TEST(Damage, FlippedBytesNeverDoMoreThanSpoilTheFile) {
   for (const auto& [name, bytes] : samples()) {
     SCOPED_TRACE(name);
     int good = 0;
-    for (int round = 0; round < 400; ++round) {
+    for (int round = 0; round < cases(400, 20'000); ++round) {
       Bytes spoiled = bytes;
       const std::uint64_t flips = 1 + mix(++seed) % 4;
       for (std::uint64_t i = 0; i < flips; ++i) {
@@ -144,7 +145,7 @@ TEST(Damage, RandomBytesBehindAnyMagicAreRefused) {
   std::uint64_t seed = 99;
   for (const std::string_view magic : {"RIFF", "RIFX", "RF64", "riff", "fLaC", "OggS", "ID3\3",
                                        "\xFF\xFB\x90\x64", "FORM", ".snd", "caff", "NIST"}) {
-    for (int round = 0; round < 50; ++round) {
+    for (int round = 0; round < cases(50, 2'000); ++round) {
       Bytes bytes;
       append_text(bytes, magic);
       while (bytes.size() < 600) bytes.push_back(static_cast<std::byte>(mix(++seed)));

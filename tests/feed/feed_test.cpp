@@ -1,7 +1,6 @@
 #include "penstock/feed/feed.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
@@ -13,6 +12,7 @@
 #include "penstock/decode/decode.h"
 #include "penstock/features/mel.h"
 #include "tests/feed/made_dataset.h"
+#include "tests/long_run.h"
 
 namespace penstock {
 namespace {
@@ -22,8 +22,6 @@ std::vector<std::uint64_t> take(Feed& feed, int batches) {
   for (int i = 0; i < batches; ++i) result.push_back(fingerprint(feed.next()));
   return result;
 }
-
-bool long_run() { return std::getenv("PENSTOCK_LONG") != nullptr; }
 
 TEST(Feed, OrderAndBytesAreTheSameForAnyWorkerCount) {
   const MadeDataset made(60);
@@ -291,8 +289,8 @@ TEST(Feed, PrecomputeNeedsACache) {
 }
 
 TEST(FeedLong, OrderIsTheSameForAnyWorkerCountOverManyBatches) {
-  const MadeDataset made(long_run() ? 400 : 40, 3, 40000);
-  const int batches = long_run() ? 2000 : 30;
+  const MadeDataset made(cases(40, 400), 3, 40000);
+  const int batches = cases(30, 2000);
   std::vector<std::uint64_t> expected;
   for (const int workers : {1, 2, 7, 64}) {
     Config config = made.config();

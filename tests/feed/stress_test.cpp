@@ -15,6 +15,7 @@
 #include "penstock/core/error.h"
 #include "penstock/feed/feed.h"
 #include "tests/feed/made_dataset.h"
+#include "tests/long_run.h"
 
 namespace {
 
@@ -62,8 +63,6 @@ struct Storage {
   ~Storage() { most_delay_us = 0, failing_share = 0; }
 };
 
-int rounds(int quick, int many) { return std::getenv("PENSTOCK_LONG") != nullptr ? many : quick; }
-
 TEST(FeedStress, SlowStorageChangesNothingButTime) {
   const MadeDataset made(40);
   Config config = made.config();
@@ -73,7 +72,7 @@ TEST(FeedStress, SlowStorageChangesNothingButTime) {
   for (int i = 0; i < 60; ++i) expected.push_back(fingerprint(calm.next()));
   const Storage slow(300, 0);
   config.num_workers = 9;
-  for (int round = 0; round < rounds(2, 40); ++round) {
+  for (int round = 0; round < cases(2, 40); ++round) {
     Feed feed(config);
     for (int i = 0; i < 60; ++i) {
       if (thread_random()() % 4 == 0)
@@ -88,7 +87,7 @@ TEST(FeedStress, ItCanBeDestroyedAndRestoredAtAnyMoment) {
   Config config = made.config();
   { const Feed index_it(config); }
   const Storage slow(200, 0);
-  for (int round = 0; round < rounds(60, 3000); ++round) {
+  for (int round = 0; round < cases(60, 3000); ++round) {
     config.num_workers = 1 + static_cast<int>(thread_random()() % 12);
     config.prefetch_buffer_size = 2 + static_cast<int>(thread_random()() % 5);
     Feed feed(config);
@@ -110,7 +109,7 @@ TEST(FeedStress, ReadErrorsAreSkippedAndNamed) {
   config.num_workers = 5;
   const Storage failing(50, 100);
   Feed feed(config);
-  for (int i = 0; i < rounds(60, 2000); ++i) {
+  for (int i = 0; i < cases(60, 2000); ++i) {
     const Batch b = feed.next();
     for (std::size_t r = 0; r < b.utterances.size(); ++r)
       ASSERT_EQ(b.utterances[r] < 0, b.mel_lengths[r] == 0);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/core/error.h"
+#include "tests/long_run.h"
 #include "tests/plan/random_lengths.h"
 
 namespace penstock {
@@ -61,7 +62,7 @@ struct Case {
 /// Calls body(case) for many random cases.
 template <typename Body>
 void for_random_cases(Remainder remainder, const Body& body) {
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t seed = 0, end = cases(100, 2'000); seed < end; ++seed) {
     Case random_case(seed);
     random_case.options.remainder = remainder;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
