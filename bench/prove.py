@@ -197,10 +197,14 @@ def memory(shell):
     yield from run_tests(shell, "build/tests/test_feed", "--gtest_filter=Allocation.*")
 
 
-@proof("properties over many random cases, and threads under TSan")
+@proof("properties over many random cases")
 def properties(shell):
     for folder in ("plan", "decode", "source", "features", "feed"):
         yield from run_tests(shell, f"build/tests/test_{folder}")
+
+
+@proof("the feed's threads under TSan, over many random schedules")
+def threads(shell):
     shell("cmake", "--preset", "tsan")
     shell("cmake", "--build", "build-tsan", "--target", "test_feed")
     yield from run_tests(shell, "build-tsan/tests/test_feed")

@@ -42,7 +42,8 @@ std::map<std::int64_t, int> times_seen(const Plan& plan, std::int64_t epoch) {
 struct Case {
   explicit Case(std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    lengths = random_lengths(random, random_between(random, 40, 400), 200, 900);
+    // Enough for at most 6 shapes of at most 20 rows: one of them has a batch, also with drop.
+    lengths = random_lengths(random, random_between(random, 120, 400), 200, 900);
     options = {.global_rows = random_between(random, 1, 20), .seed = random()};
     shapes = choose_shapes(lengths, random_between(random, 1, 6), options.global_rows);
     for (int i = random_between(random, 0, 10); i > 0; --i) {
