@@ -109,7 +109,7 @@ ConfigKey preset(const std::string& name, const std::string& help) {
   return {.name = name, .help = help, .set = set, .get = [](const Config& c) { return c.mel_preset; }};
 }
 
-/// A key of users' files whose feature is not here yet: its value is checked with `check` and kept.
+/// A key of users' files whose feature is not here yet: its value is checked and kept.
 ConfigKey pending(const std::string& name, const std::string& feature, bool is_bool, double low = 0,
                   double high = 0) {
   const auto set = [=](Config& c, const std::string& v) {
