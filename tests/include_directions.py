@@ -3,7 +3,7 @@
 import pathlib, re, sys
 
 CORE_ONLY = {"core"}
-STAGES = {"source", "decode", "features", "plan", "monitor", "synth"}
+STAGES = {"source", "decode", "features", "cache", "plan", "monitor", "synth"}
 ALLOWED = {"core": CORE_ONLY, **{s: {"core", s} for s in STAGES}, "feed": {"core", "feed"} | STAGES - {"synth"}}
 
 root = pathlib.Path(__file__).parent.parent

@@ -58,6 +58,15 @@ std::string negate(const std::string& value) {
   return c.resample ? "false" : "true";
 }
 
+/// `extra` may be a map of its own: f0=data/f0,energy=data/energy.
+std::string joined(const YAML::Node& map) {
+  std::string out;
+  for (const auto& entry : map)
+    out += fmt::format("{}{}={}", out.empty() ? "" : ",", entry.first.as<std::string>(),
+                       entry.second.IsScalar() ? entry.second.as<std::string>() : "");
+  return out;
+}
+
 }  // namespace
 
 std::string nearest_key(std::string_view name) {
@@ -85,8 +94,12 @@ void ConfigLoader::load_yaml(const std::filesystem::path& path) {
     for (const auto& entry : map) {
       const std::string where = at(entry.first.Mark());
       const auto name = entry.first.as<std::string>();
-      if (!entry.second.IsScalar()) throw Error(fmt::format("{}: {}: must be a single value", where, name));
-      put(name, entry.second.as<std::string>(), where, 1);
+      if (entry.second.IsMap() && name == "extra")
+        put(name, joined(entry.second), where, 1);
+      else if (entry.second.IsScalar())
+        put(name, entry.second.as<std::string>(), where, 1);
+      else
+        throw Error(fmt::format("{}: {}: must be a single value", where, name));
     }
   };
   YAML::Node root;

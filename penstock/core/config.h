@@ -15,9 +15,17 @@ namespace penstock {
 
 enum class Split { train, val, all };
 enum class OnBadSample { fail, skip };
+/// Whether features are computed while training (runtime) or read from the cache (precompute; built first where it is
+/// missing); automatic uses what is there and computes the rest.
 enum class PreprocessingMode { automatic, runtime, precompute };
+enum class CacheType { float32, float16 };
 /// What becomes of utterances that do not fill a batch; `automatic` drops in training and pads in validation.
 enum class RemainderRule { automatic, drop, wrap, pad };
+
+/// Arrays beside the mel: `<id>.npy` in a folder.
+struct ExtraSource {
+  std::string name, folder;
+};
 
 /// What config_keys() documents key by key. Behaviour first, performance last.
 struct Config {
@@ -47,9 +55,16 @@ struct Config {
   bool resample = true;
   bool add_blank = false;
   std::string symbols;
+  CacheType cache_type = CacheType::float32;  ///< of cached mels; float16 rounds live ones too
+  std::string npy_mels, npy_tokens;           ///< trees of .npy files to use as caches; empty: looked for
+  std::vector<ExtraSource> extra;
 
   // How the work is done.
   PreprocessingMode preprocessing_mode = PreprocessingMode::automatic;
+  bool cache_verification = true;
+  bool auto_rebuild_mel_cache = true;
+  bool auto_rebuild_token_cache = true;
+  bool enable_memory_mapping = true;
   bool native_loading = true;
   std::int32_t num_workers = 0;  ///< 0: as many as there are CPUs
   std::int32_t prefetch_buffer_size = 8;

@@ -1,4 +1,5 @@
 // The table of keys. A new key is a line here and a member of Config.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -109,6 +110,38 @@ ConfigKey preset(const std::string& name, const std::string& help) {
   return {.name = name, .help = help, .set = set, .get = [](const Config& c) { return c.mel_preset; }};
 }
 
+bool is_name(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+}
+
+/// name=folder, several with commas between them.
+ConfigKey extra(const std::string& name, const std::string& help) {
+  const auto set = [](Config& c, const std::string& v) {
+    c.extra.clear();
+    for (std::size_t at = 0; at < v.size();) {
+      const std::size_t end = std::min(v.find(',', at), v.size());
+      const std::string item = v.substr(at, end - at);
+      const std::size_t equals = std::min(item.find('='), item.size());
+      ExtraSource source{.name = item.substr(0, equals), .folder = item.substr(std::min(equals + 1, item.size()))};
+      if (!is_name(source.name) || source.folder.empty())
+        throw Error(fmt::format("must be name=folder (a name of letters, digits and _), but is '{}'", item));
+      if (source.name == "mel" || source.name == "tokens" ||
+          std::any_of(c.extra.begin(), c.extra.end(), [&](const ExtraSource& e) { return e.name == source.name; }))
+        throw Error(fmt::format("must name each array once, and none mel or tokens, but has '{}'", source.name));
+      c.extra.push_back(std::move(source));
+      at = end + 1;
+    }
+  };
+  const auto get = [](const Config& c) {
+    std::string out;
+    for (const ExtraSource& e : c.extra) out += fmt::format("{}{}={}", out.empty() ? "" : ",", e.name, e.folder);
+    return out;
+  };
+  return {.name = name, .help = help, .set = set, .get = get};
+}
+
 /// A key of users' files whose feature is not here yet: its value is checked and kept.
 ConfigKey pending(const std::string& name, const std::string& feature, bool is_bool, double low = 0,
                   double high = 0) {
@@ -151,7 +184,7 @@ std::vector<ConfigKey> make_keys() {
       text("metadata_eval_file", MEMBER(metadata_eval_file), "manifest of the validation data"),
       text("wavs_eval_dir", MEMBER(wavs_eval_dir), "folder of the validation audio"),
       text("cache_dir", MEMBER(cache_dir),
-           "where the index is kept (default: .penstock in the dataset's folder)"),
+           "where the index and the caches are kept (default: .penstock in the dataset's folder)"),
       choice<Split>("split", MEMBER(split), std::array<std::string_view, 3>{"train", "val", "all"},
                     "which utterances the feed delivers"),
       number<double>("val_fraction", MEMBER(val_fraction), 0, 0.9,
@@ -211,10 +244,25 @@ std::vector<ConfigKey> make_keys() {
       boolean("resample", MEMBER(resample), "convert audio of another rate (else it is a bad sample)"),
       boolean("add_blank", MEMBER(add_blank), "a blank token between all others and at both ends"),
       text("symbols", MEMBER(symbols), "symbol table to use (default: the characters of the dataset)"),
+      choice<CacheType>("cache_type", MEMBER(cache_type),
+                        std::array<std::string_view, 2>{"float32", "float16"},
+                        "what cached mels are stored as; float16 rounds live ones as well"),
+      text("npy_mels", MEMBER(npy_mels),
+           "folder of <id>.npy mels to use as a cache (default: looked for in the dataset's folder)"),
+      text("npy_tokens", MEMBER(npy_tokens), "folder of <id>.npy token ids to use as a cache (looked for as well)"),
+      extra("extra", "name=folder of <id>.npy arrays that go beside the mel, such as f0=data/f0; several with commas"),
 
       choice<PreprocessingMode>("preprocessing_mode", MEMBER(preprocessing_mode),
                                 std::array<std::string_view, 3>{"auto", "runtime", "precompute"},
-                                "compute features while training, or read them from a cache"),
+                                "use what is cached and compute the rest; compute all; or cache all first"),
+      boolean("cache_verification", MEMBER(cache_verification),
+              "compare a cached record's checksum the first time it is read"),
+      boolean("auto_rebuild_mel_cache", MEMBER(auto_rebuild_mel_cache),
+              "compute a damaged cached mel again (else it is a bad sample)"),
+      boolean("auto_rebuild_token_cache", MEMBER(auto_rebuild_token_cache),
+              "compute damaged cached tokens again (else it is a bad sample)"),
+      boolean("enable_memory_mapping", MEMBER(enable_memory_mapping),
+              "map the cache; false: read it with pread"),
       boolean("native_loading", MEMBER(native_loading),
               "the fused kernel; false: the double-precision reference"),
       number_or("num_workers", "auto", MEMBER(num_workers), 1024,
@@ -222,10 +270,6 @@ std::vector<ConfigKey> make_keys() {
       number<int32_t>("prefetch_buffer_size", MEMBER(prefetch_buffer_size), 2, 1024,
                       "batches in the ring, the consumer's included"),
 
-      pending("cache_verification", "the cache", true),
-      pending("auto_rebuild_token_cache", "the cache", true),
-      pending("auto_rebuild_mel_cache", "the cache", true),
-      pending("enable_memory_mapping", "the cache", true),
       pending("device_prefetch", "the device stage", true),
       pending("overlap", "the device stage", true),
       pending("autotune", "the device stage", true),

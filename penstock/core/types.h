@@ -1,6 +1,7 @@
 // The nouns that stages hand to each other.
 #pragma once
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -44,6 +45,22 @@ struct Shape {
   auto operator<=>(const Shape&) const = default;
 };
 
+/// What an array is made of. The numbers are part of the cache's format.
+enum class ElementType : std::uint32_t { float32 = 1, float16 = 2, int32 = 3 };
+constexpr std::size_t element_bytes(ElementType type) { return type == ElementType::float16 ? 2 : 4; }
+
+/// Which length of its row an array follows.
+enum class Along : std::uint8_t { frames, tokens, nothing };
+
+/// An array beside the mel (`extra`): [rows, frames, width], [rows, tokens, width] or [rows, width], padded with 0.
+struct ExtraArray {
+  std::string_view name;
+  Along along = Along::nothing;
+  std::int32_t width = 1;
+  ElementType type = ElementType::float32;  ///< float32 or int32
+  std::span<const std::byte> data;
+};
+
 /// A full batch. Copies share the memory; it stays as it is for as long as any copy lives.
 ///
 /// Rows of length 0 are padding (see `remainder`). Lengths are always the true ones.
@@ -60,6 +77,7 @@ struct Batch {
   std::span<const std::int32_t> speakers;       ///< [rows], -1 in a row of length 0
   std::span<const std::int64_t> utterances;     ///< [rows] index numbers, -1 in a row of length 0
   std::span<const std::uint8_t> replaced;       ///< [rows] 1 where a bad sample's place was filled by rule
+  std::span<const ExtraArray> extras;           ///< in the order of the configuration
 
   std::shared_ptr<const void> memory;  ///< owns what the spans show
 };

@@ -152,8 +152,7 @@ TEST_F(ConfigTest, TheFilesThatUsersBringLoadAndMeanWhatTheySay) {
   EXPECT_EQ(bottleneck.batch_size, 48);
   EXPECT_EQ(bottleneck.num_workers, 16);
   EXPECT_EQ(bottleneck.prefetch_buffer_size, 12);
-  for (const char* key : {"device_prefetch", "overlap", "cache_verification", "auto_rebuild_token_cache",
-                          "auto_rebuild_mel_cache", "enable_memory_mapping"})
+  for (const char* key : {"device_prefetch", "overlap"})
     EXPECT_EQ(bottleneck.pending.at(key), "true") << key;
   const Config oscillation = load_fixture("oscillation.yaml");
   EXPECT_EQ(oscillation.prefetch_buffer_size, 16);
@@ -170,6 +169,18 @@ TEST_F(ConfigTest, TheFilesThatUsersBringLoadAndMeanWhatTheySay) {
   EXPECT_EQ(load_fixture("rtx4090.yaml").num_workers, 24);
 }
 
+TEST_F(ConfigTest, ExtrasAreNamesAndFolders) {
+  const Config flat = load("extra: f0=data/f0,energy=e\n");
+  ASSERT_EQ(flat.extra.size(), 2);
+  EXPECT_EQ(flat.extra[1].name, "energy");
+  EXPECT_EQ(flat.extra[1].folder, "e");
+  const Config map = load("extra:\n  f0: data/f0\n  energy: e\n");
+  ASSERT_EQ(map.extra.size(), 2);
+  EXPECT_EQ(map.extra[0].folder, "data/f0");
+  for (const char* bad : {"f0", "f0=", "=x", "mel=x", "a=b,a=c", "../x=y", "a b=c"})
+    EXPECT_THROW(load(std::string("extra: ") + bad + "\n"), Error) << bad;
+}
+
 TEST_F(ConfigTest, EveryKeyHasHelpAndReachesItsOwnMember) {
   std::set<std::string> names;
   const Config defaults;
@@ -181,7 +192,7 @@ TEST_F(ConfigTest, EveryKeyHasHelpAndReachesItsOwnMember) {
     std::string value;
     for (const char* candidate : {"false", "true",  "2",          "3",       "512",     "2000",  "0.25",
                                   "val",   "skip",  "pad",        "htk",     "none",    "valid", "constant",
-                                  "log10", "exact", "bins_first", "runtime", "librosa", "text"}) {
+                                  "log10", "exact", "bins_first", "runtime", "librosa", "float16", "f0=a,e=b", "text"}) {
       try {
         key.set(changed, candidate);
       } catch (const Error&) {
