@@ -20,6 +20,9 @@ struct DecodeOptions {
   bool resample = true;  ///< false: another rate is a SampleError
 };
 
+/// Changes when the same file gives other samples: part of every fingerprint that depends on them.
+inline constexpr int decode_version = 1;
+
 /// The length and rate of a file's audio, without decoding it: a WAV's header is read, a FLAC's too; an OGG's
 /// or Opus' last page as well, and an MP3's frame headers are counted. Throws SampleError{"decode", path,
 /// ...} for anything that is not audio, is damaged or is empty, and SampleError{"read", path, ...} for what

@@ -16,6 +16,9 @@
 
 namespace penstock {
 
+/// Changes when the same options and audio give other numbers: part of every fingerprint of cached mels.
+inline constexpr int mel_version = 1;
+
 /// A worker's memory for Mel::compute; grows on first use, then allocates nothing.
 struct MelScratch {
   Scratch<float> floats;

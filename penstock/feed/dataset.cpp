@@ -1,7 +1,11 @@
 #include "penstock/feed/dataset.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <map>
+#include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -54,7 +58,182 @@ Remainder remainder_of(const Config& config) {
   return config.split == Split::val ? Remainder::pad : Remainder::drop;
 }
 
+bool audio_has_changed(const Dataset& dataset) {
+  const File root = File::open_folder(dataset.index.root());
+  std::atomic<bool> changed = false;
+  constexpr std::size_t chunk = 64;
+  const auto size = static_cast<std::size_t>(dataset.index.size());
+  parallel_for((size + chunk - 1) / chunk, available_cpus(), [&](std::size_t c) {
+    for (std::size_t i = c * chunk; i < std::min(size, (c + 1) * chunk) && !changed; ++i) {
+      const Utterance u = dataset.index.utterance(static_cast<std::int64_t>(i));
+      FileStamp now;  // all zero for a file that is not there, as the index has it
+      try {
+        now = File::open(u.path.data(), root.fd()).stamp();
+      } catch (const std::system_error&) {
+      }
+      if (now != u.stamp) changed = true;
+    }
+  });
+  return changed;
+}
+
+// ---- lengths, and the .npy trees that have a say in them ----
+
+std::vector<std::string_view> member_ids(const Dataset& dataset) {
+  std::vector<std::string_view> ids;
+  ids.reserve(dataset.members.size());
+  for (const std::int64_t number : dataset.members) ids.push_back(dataset.index.utterance(number).id);
+  return ids;
+}
+
+/// One tree: the folder that was named, or else the one that was found, which is left out when it does not fit.
+/// `fits` says for a member whether its array can be used.
+template <typename Fits>
+void choose_tree(Dataset& dataset, NpyTree& tree, const std::string& key, const std::string& named,
+                 const std::filesystem::path& found, const std::string& what, Fits&& fits) {
+  if (named.empty() && found.empty()) return;
+  const std::filesystem::path folder = named.empty() ? found : std::filesystem::path(named);
+  tree = NpyTree(folder, member_ids(dataset), available_cpus());
+  std::int64_t usable = 0, there = 0;
+  std::string example;
+  for (std::size_t m = 0; m < dataset.members.size(); ++m) {
+    const NpyItem& item = tree.item(m);
+    const bool good = fits(static_cast<std::int64_t>(m));
+    usable += good;
+    there += item.there;
+    if (item.there && !good && example.empty())
+      example = fmt::format("; {}.npy {}", dataset.index.utterance(dataset.members[m]).id,
+                            item.problem.empty() ? fmt::format("has the shape ({}, {}) of {}", item.header.shape[0],
+                                                               item.header.shape[1], npy_type_name(item.header.type))
+                                                 : item.problem);
+  }
+  if (usable > 0) {
+    dataset.notes.push_back(fmt::format("{} of {} utterances come from {}{}", what, usable, folder.string(),
+                                        named.empty() ? fmt::format(" (found; {} names another folder, "
+                                                                    "preprocessing_mode: runtime uses none)",
+                                                                    key)
+                                                      : ""));
+    return;
+  }
+  const std::string why = there == 0 ? "has no <id>.npy of any utterance" : "has none that can be used" + example;
+  if (!named.empty()) throw Error(fmt::format("{}: {} {}", key, folder.string(), why));
+  dataset.notes.push_back(fmt::format("{} {}: not used", folder.string(), why));
+  tree = NpyTree();
+}
+
+void open_trees(Dataset& dataset, const Config& config) {
+  if (config.preprocessing_mode == PreprocessingMode::runtime) return;
+  const NpyFolders found = find_npy_folders(dataset.index.root());
+  const std::int32_t bins = config.mel.n_mels;
+  choose_tree(dataset, dataset.mel_tree, "npy_mels", config.npy_mels, found.mels, "mels",
+              [&](std::int64_t m) { return tree_mel(dataset, m, bins).has_value(); });
+  std::int64_t bins_first = 0;
+  for (const NpyItem& item : dataset.mel_tree.items())
+    if (item.header.shape[0] != item.header.shape[1])
+      bins_first += item.header.shape[0] == bins ? 1 : item.header.shape[1] == bins ? -1 : 0;
+  dataset.mel_tree_bins_first = bins_first > 0;
+  choose_tree(dataset, dataset.token_tree, "npy_tokens", config.npy_tokens, found.tokens, "tokens",
+              [&](std::int64_t m) { return tree_tokens(dataset, m).has_value(); });
+}
+
+void set_lengths(Dataset& dataset, const Config& config) {
+  dataset.lengths.reserve(dataset.members.size());
+  for (std::size_t m = 0; m < dataset.members.size(); ++m) {
+    const Utterance u = dataset.index.utterance(dataset.members[m]);
+    const auto samples = resampled_length(u.audio.samples, u.audio.sample_rate, config.mel.sample_rate);
+    const auto frames =
+        std::min<std::int64_t>(config.mel.frames(samples), std::numeric_limits<std::int32_t>::max());
+    const auto mel = tree_mel(dataset, static_cast<std::int64_t>(m), config.mel.n_mels);
+    const auto tokens = tree_tokens(dataset, static_cast<std::int64_t>(m));
+    dataset.lengths.push_back({.tokens = tokens.value_or(dataset.tokenizer->length(u.characters)),
+                               .frames = mel ? mel->frames : static_cast<std::int32_t>(frames)});
+  }
+}
+
+bool is_float(NpyType type) { return type != NpyType::int32 && type != NpyType::int64; }
+
+struct ExtraKindVote {
+  Along along = Along::nothing;
+  bool transposed = false;
+  std::int64_t width = 0;
+  auto operator<=>(const ExtraKindVote&) const = default;
+};
+
+/// Everything that an array can be.
+std::vector<ExtraKindVote> possible_kinds(const NpyHeader& h, Lengths lengths) {
+  std::vector<ExtraKindVote> kinds = {{Along::nothing, false, h.shape[0] * h.shape[1]}};
+  for (const auto& [along, length] : {std::pair(Along::frames, lengths.frames), std::pair(Along::tokens, lengths.tokens)}) {
+    if (h.shape[0] == length) kinds.push_back({along, false, h.shape[1]});
+    if (h.dimensions == 2 && h.shape[1] == length) kinds.push_back({along, true, h.shape[0]});
+  }
+  return kinds;
+}
+
+/// What most of an extra's arrays follow. The others are bad samples when their turn comes.
+void find_kind(DatasetExtra& extra, const Dataset& dataset) {
+  std::map<ExtraKindVote, std::size_t> votes;  // frames before tokens before nothing
+  bool floats = false;
+  std::size_t good = 0;
+  std::string example;
+  for (std::size_t m = 0; m < dataset.members.size(); ++m) {
+    const NpyItem& item = extra.tree.item(m);
+    if (!item.there || !item.problem.empty()) continue;
+    const NpyHeader& h = item.header;
+    ++good;
+    floats |= is_float(h.type);
+    for (const ExtraKindVote& kind : possible_kinds(h, dataset.lengths[m])) ++votes[kind];
+    if (example.empty())
+      example = fmt::format("{}.npy has the shape ({}, {}), its mel {} frames, its text {} tokens",
+                            dataset.index.utterance(dataset.members[m]).id, h.shape[0], h.shape[1],
+                            dataset.lengths[m].frames, dataset.lengths[m].tokens);
+  }
+  if (good == 0) throw Error(fmt::format("extra: {}: {} has no <id>.npy of any utterance", extra.name, extra.folder));
+  for (const auto& [kind, count] : votes) {
+    if (kind.width == 0 || kind.width > (1 << 20) || 2 * count <= good) continue;
+    extra.along = kind.along;
+    extra.transposed = kind.transposed;
+    extra.width = static_cast<std::int32_t>(kind.width);
+    extra.type = floats ? ElementType::float32 : ElementType::int32;
+    return;
+  }
+  throw Error(fmt::format("extra: {}: the arrays in {} follow neither frames nor tokens and have no size in common: {}",
+                          extra.name, extra.folder, example));
+}
+
+void open_extras(Dataset& dataset, const Config& config) {
+  for (const ExtraSource& source : config.extra) {
+    DatasetExtra extra{.name = source.name,
+                       .folder = source.folder,
+                       .tree = NpyTree(source.folder, member_ids(dataset), available_cpus())};
+    find_kind(extra, dataset);
+    dataset.extras.push_back(std::move(extra));
+  }
+}
+
 }  // namespace
+
+std::optional<TreeMel> tree_mel(const Dataset& dataset, std::int64_t member, std::int32_t bins) {
+  if (dataset.mel_tree.empty()) return std::nullopt;
+  const NpyItem& item = dataset.mel_tree.item(static_cast<std::size_t>(member));
+  const auto& [rows, columns] = item.header.shape;
+  if (!item.there || !item.problem.empty() || item.header.dimensions != 2 || !is_float(item.header.type) ||
+      (rows != bins && columns != bins))
+    return std::nullopt;
+  const bool bins_first = rows == columns ? dataset.mel_tree_bins_first : rows == bins;
+  const std::int64_t frames = bins_first ? columns : rows;
+  if (frames == 0 || frames > std::numeric_limits<std::int32_t>::max()) return std::nullopt;
+  return TreeMel{.frames = static_cast<std::int32_t>(frames), .bins_first = bins_first};
+}
+
+std::optional<std::int32_t> tree_tokens(const Dataset& dataset, std::int64_t member) {
+  if (dataset.token_tree.empty()) return std::nullopt;
+  const NpyItem& item = dataset.token_tree.item(static_cast<std::size_t>(member));
+  const auto& [rows, columns] = item.header.shape;
+  if (!item.there || !item.problem.empty() || is_float(item.header.type) || std::min(rows, columns) != 1 ||
+      std::max(rows, columns) > std::numeric_limits<std::int32_t>::max())
+    return std::nullopt;
+  return static_cast<std::int32_t>(std::max(rows, columns));
+}
 
 std::filesystem::path cache_folder(const Config& config) {
   if (!config.cache_dir.empty()) return config.cache_dir;
@@ -78,24 +257,24 @@ Dataset open_dataset(const Config& config, const OpenOptions& options) {
   SymbolTable symbols = dataset_symbols(config, index);
   auto tokenizer = character_tokenizer(symbols, {.add_blank = config.add_blank});
 
-  std::vector<std::int64_t> members, problems;
-  std::vector<Lengths> lengths;
-  for (std::int64_t i = 0; i < index.size(); ++i) {
-    const Utterance u = index.utterance(i);
+  Dataset dataset{.index = std::move(index), .symbols = std::move(symbols), .tokenizer = std::move(tokenizer)};
+  for (std::int64_t i = 0; i < dataset.index.size(); ++i) {
+    const Utterance u = dataset.index.utterance(i);
     if (!in_split(u, config.split)) continue;
-    if (!u.problem.empty()) {
-      problems.push_back(i);
-      continue;
-    }
-    const auto samples = resampled_length(u.audio.samples, u.audio.sample_rate, config.mel.sample_rate);
-    const auto frames =
-        std::min<std::int64_t>(config.mel.frames(samples), std::numeric_limits<std::int32_t>::max());
-    members.push_back(i);
-    lengths.push_back(
-        {.tokens = tokenizer->length(u.characters), .frames = static_cast<std::int32_t>(frames)});
+    (u.problem.empty() ? dataset.members : dataset.problems).push_back(i);
   }
-  return {std::move(index),   std::move(symbols), std::move(tokenizer),
-          std::move(members), std::move(lengths), std::move(problems)};
+  open_trees(dataset, config);
+  set_lengths(dataset, config);
+  open_extras(dataset, config);
+  return dataset;
+}
+
+Dataset open_current_dataset(const Config& config, const OpenOptions& options) {
+  Dataset dataset = open_dataset(config, options);
+  if (options.rescan || !audio_has_changed(dataset)) return dataset;
+  OpenOptions again = options;
+  again.rescan = true;
+  return open_dataset(config, again);
 }
 
 std::vector<Lengths> admitted(std::span<const Lengths> lengths, const Config& config) {

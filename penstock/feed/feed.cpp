@@ -1,5 +1,6 @@
 #include "penstock/feed/feed.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -10,6 +11,7 @@
 #include "penstock/core/file.h"
 #include "penstock/core/threads.h"
 #include "penstock/features/mel.h"
+#include "penstock/feed/cache.h"
 #include "penstock/feed/row.h"
 #include "penstock/feed/slots.h"
 
@@ -18,13 +20,39 @@ namespace {
 
 constexpr int replacements = 8;
 
+// How far ahead of the workers records are asked for from disk, in bytes of mels.
+constexpr std::int64_t readahead_bytes = 32 << 20;
+
 Config checked(const Config& config) {
   config.validate();
-  if (config.preprocessing_mode == PreprocessingMode::precompute)
-    throw Error(
-        "preprocessing_mode: precompute needs a cache, which this version does not have: use auto or "
-        "runtime");
   return config;
+}
+
+Dataset prepared(const Config& config, const OpenOptions& options) {
+  if (config.preprocessing_mode != PreprocessingMode::precompute) return open_dataset(config, options);
+  Dataset dataset = open_current_dataset(config, options);
+  build_cache(config, dataset, {.wait = true, .progress = options.building});
+  return dataset;
+}
+
+std::vector<ExtraKind> extra_kinds(const Dataset& dataset) {
+  std::vector<ExtraKind> kinds;
+  for (const DatasetExtra& e : dataset.extras)
+    kinds.push_back({.name = e.name, .along = e.along, .width = e.width, .type = e.type});
+  return kinds;
+}
+
+/// Batches that come to `readahead_bytes`.
+std::int64_t readahead_batches(const Plan& plan, std::int32_t bins) {
+  const Shape shape = plan.largest();
+  const std::int64_t bytes = static_cast<std::int64_t>(shape.rows) * shape.frames * bins * 4;
+  return std::max<std::int64_t>(2, readahead_bytes / std::max<std::int64_t>(1, bytes));
+}
+
+std::vector<SkippedSample> samples_of(const std::map<std::int64_t, SkippedSample>& samples) {
+  std::vector<SkippedSample> result;
+  for (const auto& [number, sample] : samples) result.push_back(sample);
+  return result;
 }
 
 }  // namespace
@@ -32,14 +60,17 @@ Config checked(const Config& config) {
 struct Feed::State {
   State(const Config& c, const OpenOptions& options)
       : config(checked(c)),
-        dataset(open_dataset(config, options)),
+        dataset(prepared(config, options)),
+        stores(open_stores(config, dataset)),
         root(File::open_folder(dataset.index.root())),
         mel(config.mel),
         global_rows(config.batch_size * config.world),
         shapes(configured_shapes(dataset.lengths, config, global_rows)),
         plan(make_plan(dataset, config, shapes, config.seed, global_rows)),
+        readahead(readahead_batches(plan, config.mel.n_mels)),
         seed(config.seed),
-        clocks(static_cast<std::size_t>(config.num_workers > 0 ? config.num_workers : available_cpus())) {
+        clocks(static_cast<std::size_t>(config.num_workers > 0 ? config.num_workers : available_cpus())),
+        counters(clocks.size()) {
     for (const std::int64_t number : dataset.problems) {
       const Utterance u = dataset.index.utterance(number);
       const SampleError error("index", dataset.index.where(number), std::string(u.problem),
@@ -54,19 +85,23 @@ struct Feed::State {
   void start();
   void stop();
   void open_next(Slot& slot);
-  void work(const std::stop_token& stopping, StageClock& clock);
+  void work(const std::stop_token& stopping, std::size_t worker);
   void fill(RowJob& job, Slot& slot, std::int32_t row);
+  void look_ahead(const Slot& slot, std::int32_t row) const;
   bool try_fill(RowJob& job, std::int64_t member, const Row& row);
   void skip(std::int64_t number, const SampleError& error);
+  void note_damage(std::int64_t number, const std::string& reason);
   Slot& slot_of(std::uint64_t sequence) { return slots[sequence % slots.size()]; }
 
   const Config config;
   const Dataset dataset;
+  const Stores stores;
   const File root;
   const Mel mel;
   std::int32_t global_rows;
   std::vector<Shape> shapes;
   Plan plan;
+  std::int64_t readahead;  // batches
   std::uint64_t seed;
 
   // Where the consumer stands, and where the next slot to be opened stands.
@@ -81,11 +116,12 @@ struct Feed::State {
   std::vector<std::jthread> workers;
 
   std::vector<StageClock> clocks;
+  std::vector<CacheCounter> counters;
   Histogram wait;
   std::int64_t delivered_rows = 0;
   std::uint64_t ready_sum = 0;
   mutable std::mutex skipped_mutex;
-  std::map<std::int64_t, SkippedSample> skipped;
+  std::map<std::int64_t, SkippedSample> skipped, recomputed;
 };
 
 // ---- the consumer ----
@@ -149,9 +185,12 @@ int Feed::workers() const { return static_cast<int>(state_->clocks.size()); }
 
 std::vector<SkippedSample> Feed::skipped() const {
   const std::lock_guard lock(state_->skipped_mutex);
-  std::vector<SkippedSample> result;
-  for (const auto& [number, sample] : state_->skipped) result.push_back(sample);
-  return result;
+  return samples_of(state_->skipped);
+}
+
+std::vector<SkippedSample> Feed::recomputed() const {
+  const std::lock_guard lock(state_->skipped_mutex);
+  return samples_of(state_->recomputed);
 }
 
 FeedStats Feed::stats() const {
@@ -161,6 +200,7 @@ FeedStats Feed::stats() const {
   for (std::size_t i = 0; i < stage_count; ++i)
     for (const StageClock& clock : s.clocks)
       stats.stage_seconds[i] += static_cast<double>(clock.nanoseconds(i)) * 1e-9;
+  for (const CacheCounter& counter : s.counters) counter.add_to(stats.cache);
   if (s.wait.count() > 0)
     stats.ring_level = static_cast<double>(s.ready_sum) / static_cast<double>(s.wait.count());
   return stats;
@@ -177,10 +217,10 @@ void Feed::State::start() {
   opened_sequence = 0;
   slots = std::vector<Slot>(depth);
   // Twice the ring: a consumer may keep as many batches as the ring holds.
-  pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, 2 * depth);
+  pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, extra_kinds(dataset), 2 * depth);
   for (std::size_t i = 0; i < depth; ++i) open_next(slot_of(opened_sequence + 1));
-  for (StageClock& clock : clocks)
-    workers.emplace_back([this, &clock](const std::stop_token& stopping) { work(stopping, clock); });
+  for (std::size_t w = 0; w < clocks.size(); ++w)
+    workers.emplace_back([this, w](const std::stop_token& stopping) { work(stopping, w); });
 }
 
 void Feed::State::stop() {
@@ -203,22 +243,42 @@ void Feed::State::open_next(Slot& slot) {
 
 // ---- the workers ----
 
-void Feed::State::work(const std::stop_token& stopping, StageClock& clock) {
+void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
   give_way();  // to the consumer, which launches the device's steps
-  RowJob job(config, dataset, mel, root, clock);
+  const RowInputs inputs{
+      .config = config,
+      .dataset = dataset,
+      .mel = mel,
+      .root = root,
+      .stores = stores,
+      .damaged = [this](std::int64_t number, const std::string& reason) { note_damage(number, reason); }};
+  RowJob job(inputs, clocks[worker], counters[worker]);
   std::uint64_t sequence = 1;
   while (!stopping.stop_requested()) {
     // Read before the slot is looked at: a slot that opens in between has changed the count, and wait()
     // returns.
     const std::uint32_t seen = openings.load(std::memory_order_acquire);
     Slot& slot = slot_of(sequence);
-    if (const auto row = slot.claim(sequence))
+    if (const auto row = slot.claim(sequence)) {
+      look_ahead(slot, *row);
       fill(job, slot, *row);
-    else if (slot.before(sequence))
+    } else if (slot.before(sequence)) {
       openings.wait(seen, std::memory_order_acquire);
-    else
+    } else {
       ++sequence;
+    }
   }
+}
+
+/// The order is a function, so what a later batch reads is known: its record comes from disk in the meantime.
+void Feed::State::look_ahead(const Slot& slot, std::int32_t r) const {
+  if (stores.mel.records.empty()) return;
+  std::int64_t e = slot.contents.epoch, s = slot.contents.step + readahead;
+  e += s / plan.steps_per_epoch();
+  s %= plan.steps_per_epoch();
+  const std::int64_t member = plan.utterance(plan.batch(e, s), r);
+  if (member < 0) return;
+  if (const PackEntry* record = stores.mel.record(member)) stores.mel.pack.will_need(*record);
 }
 
 void Feed::State::fill(RowJob& job, Slot& slot, std::int32_t r) {
@@ -252,6 +312,16 @@ bool Feed::State::try_fill(RowJob& job, std::int64_t member, const Row& row) {
     skip(dataset.members[static_cast<std::size_t>(member)], error);
     return false;
   }
+}
+
+void Feed::State::note_damage(std::int64_t number, const std::string& reason) {
+  const Utterance utterance = dataset.index.utterance(number);
+  const std::lock_guard lock(skipped_mutex);
+  SkippedSample& sample = recomputed[number];
+  sample.id = utterance.id;
+  sample.path = utterance.path;
+  sample.reason = reason;
+  ++sample.times;
 }
 
 void Feed::State::skip(std::int64_t number, const SampleError& error) {

@@ -15,6 +15,7 @@
 #include "penstock/core/config.h"
 #include "penstock/core/types.h"
 #include "penstock/feed/dataset.h"
+#include "penstock/feed/row.h"
 #include "penstock/monitor/histogram.h"
 #include "penstock/monitor/probe.h"
 #include "penstock/plan/plan.h"
@@ -31,7 +32,7 @@ struct FeedState {
   bool operator==(const FeedState&) const = default;
 };
 
-/// An utterance that could not be used.
+/// An utterance that could not be used, or not from the cache.
 struct SkippedSample {
   std::string id, path, reason;
   std::int64_t times = 0;
@@ -43,11 +44,13 @@ struct FeedStats {
   Histogram wait;                                   ///< how long next() waited
   double ring_level = 0;     ///< batches that were ready when next() was called, on average
   std::int64_t buffers = 0;  ///< batch buffers that were made
+  CacheStats cache;
 };
 
 class Feed {
  public:
-  /// Opens the dataset and starts to fill. Throws Error, and with `on_bad_sample: fail` a SampleError for an
+  /// Opens the dataset, builds what is missing of the cache (`preprocessing_mode: precompute`) and starts to
+  /// fill. Throws Error, and with `on_bad_sample: fail` a SampleError for an
   /// utterance that the index already knows to be bad.
   explicit Feed(const Config& config, const OpenOptions& options = {});
   /// Stops at once: at most a row per worker is finished.
@@ -71,6 +74,8 @@ class Feed {
   [[nodiscard]] int workers() const;
   /// Bad samples so far, those included that the index knows of; each once, in the order of their ids.
   [[nodiscard]] std::vector<SkippedSample> skipped() const;
+  /// Utterances of which a cached array was damaged and has been computed again, with the reason.
+  [[nodiscard]] std::vector<SkippedSample> recomputed() const;
   [[nodiscard]] FeedStats stats() const;
 
  private:

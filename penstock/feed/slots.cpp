@@ -16,20 +16,33 @@ std::size_t area(std::int32_t a, std::int32_t b) {
   return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
 }
 
+std::size_t extra_row_bytes(const ExtraKind& kind, const Shape& shape) {
+  const std::int32_t length = kind.along == Along::frames   ? shape.frames
+                              : kind.along == Along::tokens ? shape.tokens
+                                                            : 1;
+  return area(length, kind.width) * element_bytes(kind.type);
+}
+
 }  // namespace
 
 void BatchBuffer::Free::operator()(float* p) const { ::operator delete[](p, line); }
 
-BatchBuffer::BatchBuffer(const Shape& largest, std::int32_t bins)
+BatchBuffer::BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras)
     : bins_(bins),
       mel_(static_cast<float*>(::operator new[](
           area(largest.rows, largest.frames) * static_cast<std::size_t>(bins) * sizeof(float), line))),
-      tokens_(area(largest.rows, largest.tokens)) {
+      tokens_(area(largest.rows, largest.tokens)),
+      extra_kinds_(extras.begin(), extras.end()) {
   const auto rows = static_cast<std::size_t>(largest.rows);
   for (auto* v : {&token_lengths_, &mel_lengths_, &speakers_, &dirty_tokens_, &dirty_frames_})
     v->resize(rows);
   utterances_.resize(rows);
   replaced_.resize(rows);
+  for (const ExtraKind& kind : extra_kinds_) {
+    extra_memory_.emplace_back(rows * extra_row_bytes(kind, largest));
+    extra_fields_.push_back({.data = extra_memory_.back().data()});
+    extra_arrays_.push_back({.name = kind.name, .along = kind.along, .width = kind.width, .type = kind.type});
+  }
 }
 
 void BatchBuffer::reshape(const Shape& shape) {
@@ -37,6 +50,11 @@ void BatchBuffer::reshape(const Shape& shape) {
   shape_ = shape;
   std::fill(dirty_tokens_.begin(), dirty_tokens_.end(), shape.tokens);
   std::fill(dirty_frames_.begin(), dirty_frames_.end(), shape.frames);
+  for (std::size_t i = 0; i < extra_kinds_.size(); ++i) {
+    extra_fields_[i].row_bytes = extra_row_bytes(extra_kinds_[i], shape);
+    extra_arrays_[i].data = {extra_fields_[i].data,
+                             static_cast<std::size_t>(shape.rows) * extra_fields_[i].row_bytes};
+  }
 }
 
 Row BatchBuffer::row(std::int32_t r) {
@@ -51,7 +69,9 @@ Row BatchBuffer::row(std::int32_t r) {
           .utterance = utterances_[i],
           .replaced = replaced_[i],
           .dirty_tokens = dirty_tokens_[i],
-          .dirty_frames = dirty_frames_[i]};
+          .dirty_frames = dirty_frames_[i],
+          .extras = extra_fields_,
+          .number = r};
 }
 
 Batch BatchBuffer::view(std::shared_ptr<const BatchBuffer> self, std::int64_t epoch,
@@ -68,6 +88,7 @@ Batch BatchBuffer::view(std::shared_ptr<const BatchBuffer> self, std::int64_t ep
           .speakers = {speakers_.data(), rows},
           .utterances = {utterances_.data(), rows},
           .replaced = {replaced_.data(), rows},
+          .extras = extra_arrays_,
           .memory = std::move(self)};
 }
 
@@ -87,7 +108,7 @@ std::shared_ptr<BatchBuffer> BufferPool::take() {
                       most_));
     }
   }
-  if (!buffer) buffer = std::make_unique<BatchBuffer>(largest_, bins_);
+  if (!buffer) buffer = std::make_unique<BatchBuffer>(largest_, bins_, extras_);
   BatchBuffer* raw = buffer.release();
   return {raw,
           [pool = shared_from_this()](BatchBuffer* b) { pool->give_back(std::unique_ptr<BatchBuffer>(b)); }};

@@ -1,18 +1,34 @@
 // The memory of batches, and the ring of slots whose rows workers claim.
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "penstock/core/types.h"
 #include "penstock/plan/plan.h"
 
 namespace penstock {
+
+/// An extra array's memory in a batch: rows of `row_bytes`.
+struct ExtraField {
+  std::byte* data = nullptr;
+  std::size_t row_bytes = 0;
+};
+
+/// What an extra array is, without its data.
+struct ExtraKind {
+  std::string name;
+  Along along = Along::nothing;
+  std::int32_t width = 1;
+  ElementType type = ElementType::float32;
+};
 
 /// One row of a batch, to be written by one worker.
 struct Row {
@@ -26,12 +42,18 @@ struct Row {
   /// How far this row's memory may hold something other than padding; whoever writes keeps it up to date.
   std::int32_t& dirty_tokens;
   std::int32_t& dirty_frames;
+  std::span<const ExtraField> extras;
+  std::int32_t number = 0;  ///< in its batch
+
+  [[nodiscard]] std::span<std::byte> extra(std::size_t i) const {
+    return {extras[i].data + static_cast<std::size_t>(number) * extras[i].row_bytes, extras[i].row_bytes};
+  }
 };
 
 /// Memory for a batch of any of a plan's shapes.
 class BatchBuffer {
  public:
-  BatchBuffer(const Shape& largest, std::int32_t bins);
+  BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras = {});
 
   /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty.
   void reshape(const Shape& shape);
@@ -50,14 +72,18 @@ class BatchBuffer {
   std::vector<std::int32_t> tokens_, token_lengths_, mel_lengths_, speakers_, dirty_tokens_, dirty_frames_;
   std::vector<std::int64_t> utterances_;
   std::vector<std::uint8_t> replaced_;
+  std::vector<ExtraKind> extra_kinds_;
+  std::vector<std::vector<std::byte>> extra_memory_;
+  std::vector<ExtraField> extra_fields_;  // of the present shape, like the next
+  std::vector<ExtraArray> extra_arrays_;
 };
 
 /// Buffers that come back by themselves when the last holder lets go, from any thread, also after the pool is
 /// gone.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  BufferPool(const Shape& largest, std::int32_t bins, std::size_t most)
-      : largest_(largest), bins_(bins), most_(most) {}
+  BufferPool(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras, std::size_t most)
+      : largest_(largest), bins_(bins), extras_(extras.begin(), extras.end()), most_(most) {}
 
   /// A free buffer, or a new one. Throws Error when `most` are in use: the consumer keeps too many batches.
   std::shared_ptr<BatchBuffer> take();
@@ -68,6 +94,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   const Shape largest_;
   const std::int32_t bins_;
+  const std::vector<ExtraKind> extras_;
   const std::size_t most_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<BatchBuffer>> free_;

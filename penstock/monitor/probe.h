@@ -10,8 +10,8 @@
 namespace penstock {
 
 /// The stages of a sample's way, in their order.
-enum class Stage : std::uint8_t { read, decode, mel, tokens, pad };
-inline constexpr std::array stage_names = {"read", "decode", "mel", "tokens", "pad"};
+enum class Stage : std::uint8_t { read, decode, mel, tokens, cache, pad };
+inline constexpr std::array stage_names = {"read", "decode", "mel", "tokens", "cache", "pad"};
 inline constexpr std::size_t stage_count = stage_names.size();
 
 /// One worker's sums. Only that worker adds; anybody may read at any time.

@@ -281,13 +281,6 @@ TEST(Feed, TooFewUtterancesForABatchIsAnErrorThatSaysSo) {
   EXPECT_EQ(feed.next().utterances[3], -1);
 }
 
-TEST(Feed, PrecomputeNeedsACache) {
-  const MadeDataset made(8);
-  Config config = made.config();
-  config.preprocessing_mode = PreprocessingMode::precompute;
-  EXPECT_THROW(Feed{config}, Error);
-}
-
 TEST(FeedLong, OrderIsTheSameForAnyWorkerCountOverManyBatches) {
   const MadeDataset made(cases(40, 400), 3, 40000);
   const int batches = cases(30, 2000);

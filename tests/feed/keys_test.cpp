@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "penstock/core/error.h"
+#include "penstock/feed/cache.h"
 #include "penstock/feed/feed.h"
+#include "penstock/feed/store.h"
 #include "tests/feed/made_dataset.h"
 
 namespace penstock {
@@ -18,7 +20,12 @@ std::string outcome(const ConfigLoader& loader) {
     std::string out = fmt::format("{} workers, {} steps, {} problems", feed.workers(),
                                   feed.plan().steps_per_epoch(), feed.skipped().size());
     for (int i = 0; i < 6; ++i) out += fmt::format(" {:x}", fingerprint(feed.next()));
-    return out + fmt::format(" {} buffers", feed.stats().buffers);
+    const CacheStats cache = feed.stats().cache;
+    std::ifstream file("/proc/self/maps");
+    const std::string maps{std::istreambuf_iterator<char>(file), {}};
+    return out + fmt::format(" {} buffers, {} skipped, cache: {} {} {}", feed.stats().buffers, feed.skipped().size(),
+                             cache.hits > 0, cache.recomputed > 0,
+                             maps.find(".pack") != std::string::npos);
   } catch (const Error& e) {
     return e.what();
   }
@@ -33,6 +40,29 @@ TEST(Keys, EachOneIsNoticed) {
   std::filesystem::copy(made.wav(3), made.folder() / "wavs/extra.wav");
   SymbolTable(std::u32string_view(U"abcdefghijklmnopqrstuvwxyz ,.سلامدنیا!"))
       .save(made.folder() / "symbols.txt");
+
+  // For the keys of the cache: one with damaged records of both arrays, a tree of mels and one of tokens.
+  Config cached;
+  cached.dataset_path = made.folder();
+  cached.split = Split::all;
+  {
+    const Dataset dataset = open_dataset(cached);
+    build_cache(cached, dataset);
+    for (const StoredArray& array : stored_arrays(cached, dataset)) {
+      std::fstream shard(array.folder / "00000.pack", std::ios::binary | std::ios::in | std::ios::out);
+      for (const PackEntry& entry : Pack(array.folder, array.identity).entries().first(25))
+        shard.seekp(static_cast<std::streamoff>(entry.offset)) << "damaged";
+    }
+    const std::vector<float> mel(9 * 80, 2.0F);
+    const std::vector<std::int32_t> tokens(3, 5);
+    for (const std::int64_t number : dataset.members) {
+      const std::string name = std::string(dataset.index.utterance(number).id) + ".npy";
+      write_npy(made.folder() / "other/mel" / name, NpyType::float32, std::vector<std::int64_t>{9, 80},
+                std::as_bytes(std::span(mel)));
+      write_npy(made.folder() / "other/tok" / name, NpyType::int32, std::vector<std::int64_t>{3},
+                std::as_bytes(std::span(tokens)));
+    }
+  }
 
   const std::map<std::string, std::string> values = {{"dataset_path", other.folder()},
                                                      {"train_data", other.folder()},
@@ -76,7 +106,15 @@ TEST(Keys, EachOneIsNoticed) {
                                                      {"resample", "false"},
                                                      {"add_blank", "true"},
                                                      {"symbols", made.folder() / "symbols.txt"},
-                                                     {"preprocessing_mode", "precompute"},
+                                                     {"cache_type", "float16"},
+                                                     {"npy_mels", made.folder() / "other/mel"},
+                                                     {"npy_tokens", made.folder() / "other/tok"},
+                                                     {"extra", "e=" + (made.folder() / "other/tok").string()},
+                                                     {"cache_verification", "false"},
+                                                     {"auto_rebuild_mel_cache", "false"},
+                                                     {"auto_rebuild_token_cache", "false"},
+                                                     {"enable_memory_mapping", "false"},
+                                                     {"preprocessing_mode", "runtime"},
                                                      {"native_loading", "false"},
                                                      {"num_workers", "3"},
                                                      {"prefetch_buffer_size", "5"}};

@@ -104,6 +104,7 @@ inline std::uint64_t fingerprint(const Batch& b) {
   add(b.mel.data(), b.mel.size_bytes());
   add(b.utterances.data(), b.utterances.size_bytes());
   add(b.replaced.data(), b.replaced.size_bytes());
+  for (const ExtraArray& e : b.extras) add(e.data.data(), e.data.size());
   return h;
 }
 

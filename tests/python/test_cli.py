@@ -37,7 +37,7 @@ def test_misuse_is_exit_code_2_with_a_reason(penstock, tones):
         (("bench", tones, "--batch-sise", 3), "did you mean --batch-size?"),
         (("bench", tones, "--batch-size", 0), "must be from 1 to 32768"),
         (("bench", tones, "--pad-to-fixed-length", "--shapes", 4), "leave one of them out"),
-        (("bench", tones, "--mode", "cached"), "precompute"),
+        (("bench", tones, "--mode", "frozen"), "--mode"),
         (("bench", tones, "--step-ms", -1), "step-ms"),
         (("bench", tones, "--batches", 1), "at least 2"),
         (("bench", tones, "--config", "/nonexistent.yaml"), "/nonexistent.yaml"),
