@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from statistics import median
 
 import evidence
@@ -20,20 +21,34 @@ from evidence import Line, at_least, at_most, below, judged
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/evidence.md"
 DATA = pathlib.Path(os.environ.get("PENSTOCK_PROVE_DATA", ROOT / "build/prove-data")).absolute()
+NPY, LARGE = (DATA.with_name(DATA.name + suffix) for suffix in ("-npy", "-large"))
 PEERS = pathlib.Path(os.environ.get("PENSTOCK_PEER_ENVS", ROOT / "build/peers")).absolute()
 REQUIREMENTS = {"venv": "requirements-main.txt", "venv-tf": "requirements-tf.txt"}
 TCMALLOC = {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
-LIVE_PEERS = [  # script, environment, variables: what is fastest for each
-    ("mlx_data.py", "venv", TCMALLOC),
-    ("grain_loader.py", "venv", TCMALLOC),
-    ("spdl_loader.py", "venv", {}),
-    ("torch_loader.py", "venv", {}),
-    ("dali.py", "venv", {}),
-    ("tf_native.py", "venv-tf", {}),
-    ("tf_librosa.py", "venv-tf", {}),
-]
+PEER_SCRIPTS = {  # task: script, environment, variables: what is fastest for each
+    "live": [
+        ("mlx_data.py", "venv", TCMALLOC),
+        ("grain_loader.py", "venv", TCMALLOC),
+        ("spdl_loader.py", "venv", {}),
+        ("torch_loader.py", "venv", {}),
+        ("dali.py", "venv", {}),
+        ("tf_native.py", "venv-tf", {}),
+        ("tf_librosa.py", "venv-tf", {}),
+    ],
+    "cached": [
+        ("mlx_data.py", "venv", TCMALLOC),
+        ("dali.py", "venv", TCMALLOC),
+        ("torch_loader.py", "venv", TCMALLOC),
+        ("grain_loader.py", "venv", TCMALLOC),
+        ("spdl_loader.py", "venv", TCMALLOC),
+        ("tf_native.py", "venv-tf", {}),
+        ("tf_numpy.py", "venv-tf", {}),
+    ],
+}
 FIXED_SHAPE = "--split all --batch-size 16 --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256".split()
 LONG = {"PENSTOCK_LONG": "1"}
+CACHE_TYPES = ("float32", "float16")
+LARGE_CLIPS, LARGE_EPOCH = 13_100, 818  # clips, and the batches of 16 in them: larger than any cache of a CPU
 CLIP_FRAMES = 567  # of the clip in kernels/mel_bench.cpp
 
 PROOFS = {}  # name: (title, function), in the order of the document
@@ -98,8 +113,54 @@ def prepare_peers():
         subprocess.run([*as_root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "libtcmalloc-minimal4"], check=True)
 
 
-def bench(shell, *options):
-    return json.loads(shell("build/penstock", "bench", DATA, *FIXED_SHAPE, "--json", *options))
+def prepare_large():
+    """The clips over and over, under other ids: links to the same files, but mels of their own."""
+    prepare_data()
+    if (LARGE / "metadata.csv").exists():
+        return
+    (LARGE / "wavs").mkdir(parents=True, exist_ok=True)
+    lines = [line.split("|", 1) for line in (DATA / "metadata.csv").read_text().splitlines()]
+    copies = [(f"{name}-{i // len(lines)}", name, text) for i in range(LARGE_CLIPS) for name, text in [lines[i % len(lines)]]]
+    for new, old, _ in copies:
+        link = LARGE / f"wavs/{new}.wav"
+        link.unlink(missing_ok=True)
+        link.symlink_to(DATA / f"wavs/{old}.wav")
+    (LARGE / "metadata.csv").write_text("".join(f"{new}|{text}\n" for new, _, text in copies))
+
+
+def bench(shell, *options, data=DATA):
+    return json.loads(shell("build/penstock", "bench", data, *FIXED_SHAPE, "--json", *options))
+
+
+def build_cache(shell, data, *options):
+    return json.loads(shell("build/penstock", "cache", "build", data, "--json", *options))
+
+
+def bench_cached(shell, kind, batches, data=DATA):
+    return bench(shell, "--mode", "cached", "--cache-type", kind, "--batches", batches, data=data)
+
+
+def take_turns(shell, task, data, rounds, ours):
+    """Runs every peer of a task, and after each of them ours ({name: function}): {name: results}, ours first."""
+    results = {name: [] for name in ours}
+    for _ in range(rounds):
+        for script, environment, variables in PEER_SCRIPTS[task]:
+            output = shell(PEERS / environment / "bin/python", f"bench/peers/{task}/{script}", data, env=variables)
+            result = json.loads(output.splitlines()[-1])
+            results.setdefault(result["peer"], []).append(result)
+            for name, measure in ours.items():
+                results[name].append(measure())
+    return results
+
+
+def speeds(results):
+    for name, runs in results.items():
+        yield Line(f"{name}: samples/s, CPU s per 1,000", "",
+                   f"{middle(runs, 'samples_per_second'):,.0f}, {middle(runs, 'cpu_seconds_per_1000'):.3f}")
+
+
+def fastest(results, ours):
+    return max(middle(runs, "samples_per_second") for name, runs in results.items() if name not in ours)
 
 
 def middle(results, key):
@@ -114,18 +175,11 @@ def live(shell, rounds=3):
     prepare_peers()
     bench(shell, "--batches", "10")  # leaves the index behind
     shell.typed.clear()
-    ours, peers = [], {}
-    for _ in range(rounds):
-        for script, environment, variables in LIVE_PEERS:
-            output = shell(PEERS / environment / "bin/python", f"bench/peers/live/{script}", DATA, env=variables)
-            result = json.loads(output.splitlines()[-1])
-            peers.setdefault(result["peer"], []).append(result)
-            ours.append(bench(shell))
-    speed = {name: middle(results, "samples_per_second") for name, results in {"Penstock": ours, **peers}.items()}
-    for name, results in {"Penstock": ours, **peers}.items():
-        yield Line(f"{name}: samples/s, CPU s per 1,000", "",
-                   f"{speed[name]:,.0f}, {middle(results, 'cpu_seconds_per_1000'):.2f}")
-    yield at_least("Penstock against the fastest peer", speed["Penstock"] / max(speed[name] for name in peers), 6, "x")
+    results = take_turns(shell, "live", DATA, rounds, {"Penstock": lambda: bench(shell)})
+    ours = results["Penstock"]
+    yield from speeds(results)
+    yield at_least("Penstock against the fastest peer",
+                   middle(ours, "samples_per_second") / fastest(results, ["Penstock"]), 6, "x")
     yield at_most("CPU seconds per 1,000 samples", middle(ours, "cpu_seconds_per_1000"), 0.40, digits=3)
     outside = [sum(s["us_per_sample"] for s in run["stages"] if s["name"] != "mel") for run in ours]
     yield at_most("time of a sample outside the mel kernel", median(outside), 110, " us", 0)
@@ -156,14 +210,164 @@ def mel(shell, rounds=5):
         yield at_most(f"AVX2 in times of {best}", times["AVX2"] / times[best], 2.5, "x")
 
 
-@proof("a device that never waits")
-def au(shell):
-    prepare_data()
-    for step, share in ((50, 0.99), (10, 0.99), (4, 0.95)):
-        runs = bench(shell, "--step-ms", step, "--repeat", "3")["runs"]
+def utilisation(shell, steps, *options):
+    for step, share in steps:
+        runs = bench(shell, "--step-ms", step, "--repeat", "3", *options)["runs"]
         reached = median(run["au"] / run["au_ceiling"] for run in runs)
         yield judged(f"AU with steps of {step} ms", f">= {share} x the ceiling",
                      f"{reached:.4f} x ({middle(runs, 'au'):.4f} of {middle(runs, 'au_ceiling'):.4f})", reached >= share)
+
+
+@proof("a device that never waits")
+def au(shell):
+    prepare_data()
+    yield from utilisation(shell, ((50, 0.99), (10, 0.99), (4, 0.95)))
+
+
+def share_of_memcpy(kind, runs):
+    """Lines: the speed in shares of what the same number of threads copy, measured in the same run; and that nothing was computed."""
+    share = median(run["samples_per_second"] / run["limits"]["memcpy_rows_per_s"] for run in runs)
+    yield at_least(f"{kind}: share of the memcpy limit", share, 0.70)
+    yield Line("the same", "aim: 0.9", f"{share:.2f}", "reached" if share >= 0.9 else "not reached")
+    computed = max(run["cache"]["misses"] + run["cache"]["recomputed"] for run in runs)
+    hits = min(run["cache"]["hits"] for run in runs)
+    yield judged(f"{kind}: misses and recomputed records, in any run", "0", f"{computed} (at least {hits:,} hits)",
+                 computed == 0 and hits > 0)
+
+
+@proof("the feed beside its peers, on cached features")
+def cached(shell, rounds=3):
+    prepare_data()
+    prepare_peers()
+    for kind in CACHE_TYPES:
+        build_cache(shell, DATA, "--cache-type", kind)
+    shell("build/penstock", "cache", "export", DATA, "--npy", NPY)
+    ours = {f"Penstock, {kind}": lambda kind=kind: bench_cached(shell, kind, 6250) for kind in CACHE_TYPES}
+    results = take_turns(shell, "cached", NPY, rounds, ours)
+    yield from speeds(results)
+    for name in ours:
+        speed = middle(results[name], "samples_per_second")
+        yield at_least(f"{name}: against the fastest peer", speed / fastest(results, ours), 3, "x")
+        yield judged(f"{name}: samples/s", "> 40,000", f"{speed:,.0f}", speed > 40_000)
+        yield at_most(f"{name}: CPU seconds per 1,000 samples", middle(results[name], "cpu_seconds_per_1000"), 0.05, digits=4)
+        yield from share_of_memcpy(name, results[name])
+
+
+@proof("13,100 cached clips, more than any cache of the CPU holds")
+def cached_large(shell, rounds=3, epochs=10):
+    prepare_large()
+    for kind in CACHE_TYPES:
+        build_cache(shell, LARGE, "--cache-type", kind)
+        bench_cached(shell, kind, LARGE_EPOCH, LARGE)  # into the page cache
+    runs = {kind: [] for kind in CACHE_TYPES}
+    for _ in range(rounds):
+        for kind in CACHE_TYPES:
+            runs[kind].append(bench_cached(shell, kind, epochs * LARGE_EPOCH, LARGE))
+    yield from speeds(runs)
+    for kind in CACHE_TYPES:
+        yield from share_of_memcpy(kind, runs[kind])
+
+
+@proof("a device that never waits, on cached features")
+def cached_au(shell):
+    prepare_data()
+    build_cache(shell, DATA)
+    yield from utilisation(shell, ((10, 0.99), (1, 0.99)), "--mode", "cached")
+
+
+def timed(shell, *words):
+    start = time.perf_counter()
+    shell(*words)
+    return time.perf_counter() - start
+
+
+@proof("a cache is built as fast as the feed delivers")
+def build(shell, rounds=3):
+    prepare_large()
+    memory = pathlib.Path("/dev/shm/penstock-prove")
+    options = ("--overwrite", "--cache-type", "float32")
+    live, built, on_disk, plain = [], [], [], []
+    try:
+        build_cache(shell, LARGE, *options, "--cache-dir", memory)  # leaves the index behind, and the clips in the page cache
+        for _ in range(rounds):
+            live.append(bench(shell, "--batches", LARGE_EPOCH, data=LARGE))
+            built.append(build_cache(shell, LARGE, *options, "--cache-dir", memory))
+    finally:
+        shutil.rmtree(memory, ignore_errors=True)
+    for _ in range(rounds):
+        on_disk.append(build_cache(shell, LARGE, *options))
+        file = LARGE / "dd"
+        plain.append(timed(shell, "dd", "if=/dev/zero", f"of={file}", "bs=1M", f"count={on_disk[-1]['bytes'] >> 20}", "conv=fsync"))
+        file.unlink()
+    speed = middle(live, "samples_per_second")
+    yield Line("the live feed", "", f"{speed:,.0f} samples/s")
+    yield at_least("a build in memory (/dev/shm) in times of the live feed", middle(built, "samples_per_second") / speed, 0.85, "x")
+    yield Line("a build on the disk: samples/s, seconds until all is synced", "",
+               f"{middle(on_disk, 'samples_per_second'):,.0f}, {middle(on_disk, 'seconds'):.1f}")
+    yield Line("dd conv=fsync of the same bytes to the same disk", "",
+               f"{median(plain):.1f} s for {middle(on_disk, 'bytes') / 1e9:.2f} GB")
+
+
+class MemoryGroup:
+    """A cgroup of our own: all that runs in it shares so many bytes of memory, page cache included. Needs root."""
+
+    def __init__(self, limit):
+        root = pathlib.Path("/sys/fs/cgroup")
+        self.version = 2 if (root / "cgroup.controllers").exists() else 1
+        own = re.search(r"^\d+:memory:/(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+        # v1: inside the group that we are in; v2 has no processes beside groups
+        self.folder = root / "memory" / own[1] / "penstock-prove" if own else root / "penstock-prove"
+        self.folder.mkdir(exist_ok=True)
+        try:
+            (self.folder / ("memory.max" if self.version == 2 else "memory.limit_in_bytes")).write_text(str(limit))
+        except OSError:  # no memory controller here
+            self.folder.rmdir()
+            raise
+
+    def __call__(self, *words):
+        """The words of a command that runs in the group."""
+        return "sh", "-c", f'echo $$ >{self.folder}/cgroup.procs && exec "$@"', "sh", *words
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.folder.rmdir()
+
+
+@proof("a dataset of three times the memory streams from the disk")
+def stream(shell, rounds=3):
+    prepare_large()
+    packs = build_cache(shell, LARGE, "--cache-type", "float32")["packs"]
+    shards = sorted(shard for pack in packs for shard in pathlib.Path(pack).glob("*.pack"))
+    total = sum(shard.stat().st_size for shard in shards)
+    try:
+        group = MemoryGroup(total // 3)
+    except OSError as error:
+        yield judged("a memory limit for the feed", "a cgroup", f"cannot be set: {error.strerror}", False)
+        return
+
+    def drop():
+        for shard in shards:
+            shell("dd", f"if={shard}", "iflag=nocache", "count=0")  # out of the page cache
+
+    def dd(*options):
+        drop()
+        return total / sum(timed(shell, *group("dd", f"if={shard}", "of=/dev/null", *options)) for shard in shards)
+
+    plain, direct, ours = [], [], []
+    with group:
+        for _ in range(rounds):
+            plain.append(dd("bs=1M"))
+            direct.append(dd("bs=16M", "iflag=direct"))
+            drop()
+            run = bench_cached(lambda *words: shell(*group(*words)), "float32", LARGE_EPOCH, LARGE)
+            ours.append(run["cache"]["bytes_read"] / run["seconds"])
+    yield Line(f"the packs, and the memory given (cgroup v{group.version})", "", f"{total / 1e9:.2f} GB, {total / 3e9:.2f} GB")
+    for what, rates in (("dd bs=1M of the shards", plain), ("dd bs=16M iflag=direct of the shards", direct),
+                        ("the feed, one epoch in its random order", ours)):
+        yield Line(f"{what}, in that memory", "", f"{median(rates) / 1e6:,.0f} MB/s")
+    yield at_least("the feed in times of dd bs=1M", median(ours) / median(plain), 0.80, "x")
 
 
 def run_tests(shell, program, *options):
@@ -201,6 +405,12 @@ def memory(shell):
 def properties(shell):
     for folder in ("plan", "decode", "source", "features", "feed"):
         yield from run_tests(shell, f"build/tests/test_{folder}")
+
+
+@proof("a cache that is interrupted or damaged never serves a wrong byte")
+def interrupted(shell):
+    yield from run_tests(shell, "build/tests/test_cache")
+    yield from run_tests(shell, "build/tests/test_feed", "--gtest_filter=Cache*")
 
 
 @proof("the feed's threads under TSan, over many random schedules")

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,7 @@
 #include "cli/terminal.h"
 #include "penstock/core/error.h"
 #include "penstock/feed/feed.h"
+#include "penstock/monitor/run_log.h"
 
 namespace penstock::cli {
 namespace {
@@ -30,7 +32,8 @@ struct Arguments {
   double step_ms = 0;
   std::int64_t batches = 300;
   int repeat = 1;
-  std::string mode = "live";
+  std::string mode, run_folder;
+  CLI::Option* preprocessing_mode = nullptr;
   bool json = false;
 };
 
@@ -138,12 +141,41 @@ json stages_json(const FeedStats& before, const FeedStats& after, double samples
   return out;
 }
 
+json samples_json(const std::vector<SkippedSample>& samples) {
+  json out = json::array();
+  for (const SkippedSample& s : samples)
+    out.push_back({{"id", s.id}, {"reason", s.reason}, {"times", s.times}});
+  return out;
+}
+
+json cache_json(const CacheStats& before, const CacheStats& after) {
+  return {{"hits", after.hits - before.hits},
+          {"misses", after.misses - before.misses},
+          {"recomputed", after.recomputed - before.recomputed},
+          {"bytes_read", after.bytes_read - before.bytes_read}};
+}
+
+/// A new feed, with what a person should know on the way.
+std::unique_ptr<Feed> open_feed(const Config& config) {
+  ProgressBar indexing("indexing"), building("caching");
+  auto feed = std::make_unique<Feed>(
+      config,
+      OpenOptions{.progress = [&](std::size_t done, std::size_t total) { indexing.update(done, total); },
+                  .building =
+                      [&](std::size_t done, std::size_t total, std::uint64_t bytes) {
+                        indexing.clear();
+                        building.update(done, total, bytes);
+                      }});
+  indexing.clear();
+  building.clear();
+  return feed;
+}
+
 /// One measurement: a new feed, some batches to get going, then `a.batches` that count.
 json measure(const Config& config, const Arguments& a) {
-  ProgressBar progress("indexing");
   const auto opening = Clock::now();
-  Feed feed(config, {.progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); }});
-  progress.clear();
+  const std::unique_ptr<Feed> opened = open_feed(config);
+  Feed& feed = *opened;
   feed.next();
   const double first_batch_ms = milliseconds(Clock::now() - opening);
   for (int i = 0; i < config.prefetch_buffer_size; ++i) feed.next();
@@ -178,9 +210,7 @@ json measure(const Config& config, const Arguments& a) {
     const Batch batch = feed.next();
     au_ceiling = accelerator_utilisation(a.batches, step, [&] { constant.add(batch); });
   }
-  json skipped = json::array();
-  for (const SkippedSample& s : feed.skipped())
-    skipped.push_back({{"id", s.id}, {"reason", s.reason}, {"times", s.times}});
+  const json skipped = samples_json(feed.skipped());
 
   json r = {
       {"samples", delivered.rows},
@@ -198,6 +228,9 @@ json measure(const Config& config, const Arguments& a) {
       {"padding", 1 - static_cast<double>(delivered.valid_frames) / static_cast<double>(delivered.frames)},
       {"shapes", shapes_json(delivered)},
       {"stages", stages_json(before, after, samples)},
+      {"cache", cache_json(before.cache, after.cache)},
+      {"recomputed_samples", samples_json(feed.recomputed())},
+      {"notes", feed.dataset().notes},
       {"workers", feed.workers()},
       {"rejected", feed.plan().rejected().size()},
       {"skipped", skipped.size()},
@@ -205,6 +238,14 @@ json measure(const Config& config, const Arguments& a) {
       {"valid_frames_per_sample", static_cast<double>(delivered.valid_frames) / samples}};
   if (a.step_ms > 0) r["au"] = au, r["au_ceiling"] = au_ceiling;
   return r;
+}
+
+/// What later readers of a run want to know about its feed.
+void log_feed(RunLog& log, const json& r) {
+  json line = r["cache"];
+  line["samples_per_second"] = r["samples_per_second"];
+  line["skipped"] = r["skipped"];
+  log.add("feed", line.dump());
 }
 
 /// The median of every number, place by place; what is not a number is the first run's.
@@ -247,6 +288,10 @@ void print_text(const json& r) {
   fmt::print("memory           {:>10.0f} MB peak, {:.0f} MB anonymous\n", number(r["peak_rss_mb"]),
              number(r["peak_anon_mb"]));
   fmt::print("padding          {:>10.1f} % of the frames\n", number(r["padding"]) * 100);
+  if (const json& c = r["cache"]; r["mode"] != "live")
+    fmt::print("cache            {:>10} hits, {} misses, {} recomputed, {} read\n",
+               c["hits"].get<std::int64_t>(), c["misses"].get<std::int64_t>(),
+               c["recomputed"].get<std::int64_t>(), bytes_text(c["bytes_read"].get<std::uint64_t>()));
   fmt::print("\nstage       us/sample   share\n");
   for (const json& s : r["stages"])
     fmt::print("{:<10} {:>10.1f}  {:>5.1f}% {}\n", s["name"].get<std::string>(), number(s["us_per_sample"]),
@@ -262,16 +307,44 @@ void print_text(const json& r) {
                r["rejected"].get<int>());
   for (const json& s : r["skipped_samples"])
     fmt::print("skipped {}: {}\n", s["id"].get<std::string>(), s["reason"].get<std::string>());
+  for (const json& s : r["recomputed_samples"])
+    fmt::print("recomputed {}: {} (`penstock cache verify --fix` repairs it)\n", s["id"].get<std::string>(),
+               s["reason"].get<std::string>());
+}
+
+/// --mode, or --preprocessing-mode; live where neither is given, whatever the file says.
+void choose_mode(Arguments& a) {
+  if (a.preprocessing_mode->count() > 0) {
+    if (!a.mode.empty())
+      throw Error("--mode and --preprocessing-mode say the same thing: leave one of them out");
+    return;
+  }
+  const std::string mode = a.mode.empty() ? "live" : a.mode;
+  const std::string value = mode == "live" ? "runtime" : mode == "cached" ? "precompute" : "auto";
+  a.flags->set("preprocessing_mode", value, "--mode " + mode);
+}
+
+std::string_view mode_name(PreprocessingMode mode) {
+  return mode == PreprocessingMode::runtime      ? "live"
+         : mode == PreprocessingMode::precompute ? "cached"
+                                                 : "auto";
 }
 
 int run(Arguments& a) {
-  if (a.mode == "cached") a.flags->set("preprocessing_mode", "precompute", "--mode cached");
+  choose_mode(a);
   Config config;
   if (!a.flags->load(config)) return 0;
   if (a.batches < 2) throw Error("--batches must be at least 2");
+  std::optional<RunLog> log;
+  if (!a.run_folder.empty()) log.emplace(a.run_folder);
   std::vector<json> runs;
-  for (int i = 0; i < a.repeat; ++i) runs.push_back(measure(config, a));
+  for (int i = 0; i < a.repeat; ++i) {
+    runs.push_back(measure(config, a));
+    if (log) log_feed(*log, runs.back());
+  }
   json result = median_of(runs);
+  result["mode"] = mode_name(config.preprocessing_mode);
+  for (const json& note : result["notes"]) fmt::print(stderr, "note: {}\n", note.get<std::string>());
   const json& largest = result["shapes"].back();
   const std::int64_t bins = config.mel.n_mels;
   result["limits"] = {{"memcpy_rows_per_s",
@@ -301,13 +374,17 @@ void add_bench(CLI::App& app, Action& action) {
   c->add_option("--repeat", a->repeat, "measure so often and report medians")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  c->add_option("--mode", a->mode, "live, or cached (= preprocessing_mode precompute)")
-      ->check(CLI::IsMember({"live", "cached"}))
-      ->capture_default_str();
+  c->add_option(
+       "--mode", a->mode,
+       "live (default; preprocessing_mode runtime), cached (precompute: what is missing is built first), "
+       "or auto: use what is cached")
+      ->check(CLI::IsMember({"live", "cached", "auto"}));
+  a->preprocessing_mode = c->get_option("--preprocessing-mode");
+  c->add_option("--run", a->run_folder, "append each measurement to RUN/log.jsonl")->type_name("RUN");
   c->add_flag("--json", a->json, "the result for programs");
   c->footer(
-      "Examples:\n  penstock bench data/en\n  penstock bench data/en --step-ms 50 --batch-size 32 --shapes "
-      "4\n"
+      "Examples:\n  penstock bench data/en\n  penstock bench data/en --mode cached\n"
+      "  penstock bench data/en --step-ms 50 --batch-size 32 --shapes 4\n"
       "  penstock bench data/en --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256 --json");
   c->callback([a, &action] { action = [a] { return run(*a); }; });
 }

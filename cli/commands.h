@@ -11,6 +11,7 @@ using Action = std::function<int()>;
 
 void add_synth(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
+void add_cache(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace penstock::cli

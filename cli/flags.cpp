@@ -39,6 +39,7 @@ void ConfigFlags::add(CLI::App& command, const std::string& key, bool boolean, c
   Flag& flag = flags_.emplace_back(Flag{.key = key, .origin = name});
   if (!boolean) {
     flag.option = command.add_option(name, flag.value, help)->type_name("")->group(group);
+    if (key == "extra") flag.option->join(',');
     return;
   }
   const std::string off = "--disable-" + dashed(key);

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/pack_table.h"
 #include "cli/terminal.h"
 #include "penstock/core/error.h"
 #include "penstock/feed/dataset.h"
@@ -112,7 +113,8 @@ std::string printable(std::uint32_t c) {
   return out;
 }
 
-json as_json(const Dataset& dataset, const Summary& s, const std::vector<ShapeChoice>& choices) {
+json as_json(const Dataset& dataset, const Summary& s, const std::vector<ShapeChoice>& choices,
+             const std::vector<ListedPack>& packs) {
   const auto problems = [](const std::vector<Problem>& list) {
     json out = json::array();
     for (const Problem& p : list) out.push_back({{"id", p.id}, {"reason", p.reason}});
@@ -137,7 +139,8 @@ json as_json(const Dataset& dataset, const Summary& s, const std::vector<ShapeCh
           {"unreadable", problems(s.unreadable)},
           {"rejected", problems(s.rejected)},
           {"characters", characters},
-          {"shapes", shapes}};
+          {"shapes", shapes},
+          {"cache", packs_json(packs)}};
 }
 
 void print_histogram(const std::vector<double>& seconds, double longest) {
@@ -161,7 +164,7 @@ void print_problems(const char* what, const std::vector<Problem>& problems) {
 }
 
 void print_text(const Dataset& dataset, const Config& config, const Summary& s,
-                const std::vector<ShapeChoice>& choices) {
+                const std::vector<ShapeChoice>& choices, const std::vector<ListedPack>& packs) {
   fmt::print("{} clips ({} train, {} validation), {:.2f} hours, {} speaker{}\n", s.clips, s.train,
              s.validation, s.hours, dataset.index.speakers().size(),
              dataset.index.speakers().size() == 1 ? "" : "s");
@@ -183,6 +186,9 @@ void print_text(const Dataset& dataset, const Config& config, const Summary& s,
     fmt::print("  {:>2}  {:>7.1f}%  {:>8}  {}\n", c.count, c.padding * 100, c.dropped, fmt::join(names, " "));
   }
   if (choices.empty()) fmt::print("  none: no batch can be filled\n");
+  if (packs.empty()) return fmt::print("\nNo cache (`penstock cache build` makes one)\n");
+  fmt::print("\nCache (* used by this configuration):\n");
+  print_packs(packs);
 }
 
 int run(const Arguments& a) {
@@ -194,13 +200,15 @@ int run(const Arguments& a) {
                .progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); }});
   progress.clear();
   if (!dataset.index.note().empty()) fmt::print(stderr, "note: {}\n", dataset.index.note());
+  for (const std::string& note : dataset.notes) fmt::print(stderr, "note: {}\n", note);
   const Summary summary = summarize(dataset, config);
   const auto choices = shape_choices(dataset, config);
+  const auto packs = listed_packs(config, dataset);
   if (a.json)
     fmt::print("{}\n",
-               as_json(dataset, summary, choices).dump(2, ' ', false, json::error_handler_t::replace));
+               as_json(dataset, summary, choices, packs).dump(2, ' ', false, json::error_handler_t::replace));
   else
-    print_text(dataset, config, summary, choices);
+    print_text(dataset, config, summary, choices, packs);
   return summary.unreadable.empty() ? 0 : 1;
 }
 

@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   cli::Action action;
   cli::add_synth(app, action);
   cli::add_info(app, action);
+  cli::add_cache(app, action);
   cli::add_bench(app, action);
   try {
     app.parse(argc, argv);

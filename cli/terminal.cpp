@@ -33,7 +33,7 @@ void ProgressBar::clear() {
   visible_ = false;
 }
 
-void ProgressBar::update(std::size_t done, std::size_t total) {
+void ProgressBar::update(std::size_t done, std::size_t total, std::uint64_t bytes) {
   check_interrupt();
   if (!isatty(STDERR_FILENO)) return;
   const auto now = std::chrono::steady_clock::now();
@@ -43,9 +43,9 @@ void ProgressBar::update(std::size_t done, std::size_t total) {
   const double seconds = std::max(1e-3, std::chrono::duration<double>(now - start_).count());
   const double rate = static_cast<double>(done) / seconds;
   const double left = rate > 0 ? static_cast<double>(total - done) / rate : 0;
-  fmt::print(stderr, "\r{} {} {}/{}  {:.0f}/s  {:.0f} s left\x1b[K", label_,
+  fmt::print(stderr, "\r{} {} {}/{}  {:.0f}/s{}  {:.0f} s left\x1b[K", label_,
              bar(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1, 24), done, total,
-             rate, left);
+             rate, bytes > 0 ? "  " + bytes_text(bytes) : "", left);
   std::fflush(stderr);
 }
 
@@ -57,6 +57,27 @@ std::string bar(double fraction, int width) {
   out += eighths[units % 8];
   out.append(static_cast<std::size_t>(width - units / 8 - (units % 8 != 0)), ' ');
   return out;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes < 1000) return fmt::format("{} B", bytes);
+  static constexpr const char* units[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
+  auto value = static_cast<double>(bytes) / 1e3;
+  std::size_t unit = 0;
+  for (; value >= 999.5; ++unit) value /= 1e3;
+  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, units[unit]);
+}
+
+std::string age_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::max(0.0, seconds));
+  if (whole < 100) return fmt::format("{} s", whole);
+  if (whole < 100 * 60) return fmt::format("{} min", whole / 60);
+  if (whole < 48 * 3600) return fmt::format("{} h", whole / 3600);
+  return fmt::format("{} days", whole / 86400);
+}
+
+std::string count_text(std::int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 }  // namespace penstock::cli

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <string>
 
@@ -24,7 +25,8 @@ class ProgressBar {
   ~ProgressBar() { clear(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
-  void update(std::size_t done, std::size_t total);
+  /// `bytes` that were read or written so far; 0 shows none.
+  void update(std::size_t done, std::size_t total, std::uint64_t bytes = 0);
   void clear();
 
  private:
@@ -35,5 +37,12 @@ class ProgressBar {
 
 /// `fraction` (0..1) of `width` columns, drawn with eighths of a block.
 std::string bar(double fraction, int width);
+
+/// `999 B`, `1.2 kB`, `2.43 GB`: powers of ten, three digits.
+std::string bytes_text(std::uint64_t bytes);
+/// `12 s`, `3 min`, `5 h`, `40 days`.
+std::string age_text(double seconds);
+/// `1 record`, `2 records`.
+std::string count_text(std::int64_t count, const std::string& noun);
 
 }  // namespace penstock::cli

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 
 #include "penstock/cache/pack_format.h"
 #include "penstock/core/bus_guard.h"
@@ -24,7 +25,10 @@ struct Shard {
   std::span<const std::byte> mapped;
   mutable std::atomic<bool> changed = false;
 
-  Shard(File opened, const FileStamp& as) : file(std::move(opened)), stamp(as) {}
+  Shard(File opened, const FileStamp& as) : file(std::move(opened)), stamp(as) {
+    // Records are read whole and in any order: what lies beside one is not wanted.
+    ::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_RANDOM);
+  }
   Shard(const Shard&) = delete;
   ~Shard() {
     if (!mapped.empty()) ::munmap(const_cast<std::byte*>(mapped.data()), mapped.size());
@@ -35,6 +39,7 @@ struct Shard {
     void* p = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.fd(), 0);
     if (p == MAP_FAILED) throw std::system_error(errno, std::generic_category());
     mapped = {static_cast<const std::byte*>(p), size};
+    ::madvise(p, size, MADV_RANDOM);
   }
 
   /// A write or a cut moves the stamp before a byte of it can be seen, so what was read before this returns
@@ -113,9 +118,10 @@ struct Pack::State {
   std::vector<std::string> names, problems, damaged;
   std::vector<PackEntry> entries;
   KeyTable table;
-  /// By entry: its payload has been compared with its checksum. Relaxed is enough: the bytes come from the
-  /// file, not from the thread that set it, and comparing twice does no harm.
-  std::vector<std::atomic<std::uint8_t>> verified;
+  /// By entry. Relaxed is enough: the bytes come from the file, not from the thread that set a flag, and to
+  /// compare twice or to read the slower way does no harm.
+  enum Flag : std::uint8_t { verified = 1, on_disk = 2 };
+  std::vector<std::atomic<std::uint8_t>> flags;
 
   /// False when a shard has gone since the folder was listed: somebody rewrites the pack.
   bool open_all() {
@@ -192,17 +198,49 @@ struct Pack::State {
     return fmt::format("{}/{}: the record at byte {}", (folder / "").parent_path().filename().string(),
                        names[entry.shard], fields_of(entry).at);
   }
-  [[nodiscard]] bool to_verify(const PackEntry& entry) const {
-    return options.verify && verified[entry.number].load(std::memory_order_relaxed) == 0;
+  [[nodiscard]] bool has(const PackEntry& entry, Flag flag) const {
+    return (flags[entry.number].load(std::memory_order_relaxed) & flag) != 0;
   }
-  void has_verified(const PackEntry& entry) { verified[entry.number].store(1, std::memory_order_relaxed); }
+  void set(const PackEntry& entry, Flag flag) {
+    flags[entry.number].fetch_or(flag, std::memory_order_relaxed);
+  }
+  void clear(const PackEntry& entry, Flag flag) {
+    flags[entry.number].fetch_and(static_cast<std::uint8_t>(~flag), std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool to_verify(const PackEntry& entry) const {
+    return options.verify && !has(entry, verified);
+  }
+
+  void will_need(const PackEntry& entry) {
+    if (entry.bytes == 0) return;
+    const int fd = shard(entry).file.fd();
+    // The middle speaks for the record: its ends share pages with its neighbours, and asking for every page
+    // would cost more than reading ahead what is there. (mincore() says nothing about files that belong to
+    // others.)
+    std::byte one{};
+    const iovec into{&one, 1};
+    if (::preadv2(fd, &into, 1, static_cast<off_t>(entry.offset + entry.bytes / 2), RWF_NOWAIT) == 1) return;
+    ::posix_fadvise(fd, static_cast<off_t>(entry.offset), static_cast<off_t>(entry.bytes),
+                    POSIX_FADV_WILLNEED);
+    set(entry, on_disk);
+  }
+
+  /// To map pages that come from the disk, and to unmap them when others need the room, costs more than to
+  /// copy them: such a record is read with pread(), and through the mapping when it is found in memory.
+  bool comes_from_disk(const PackEntry& entry) {
+    if (to_verify(entry)) will_need(entry);  // nobody may have asked; it takes no time beside the hash
+    if (!has(entry, on_disk)) return false;
+    clear(entry, on_disk);
+    return true;
+  }
 
   /// The fast way. False when the mapping does not show the record as it was written: read_from_file() knows
   /// why. The hash comes before `take`, so that it also brings the record into the CPU's cache.
   template <typename Take>
   bool take_mapped(const PackEntry& entry, Take take) {
     const Shard& from = shard(entry);
-    if (from.mapped.empty() || from.changed.load(std::memory_order_relaxed)) return false;
+    if (from.mapped.empty() || from.changed.load(std::memory_order_relaxed) || comes_from_disk(entry))
+      return false;
     const auto payload = from.mapped.subspan(entry.offset, entry.bytes);
     const bool verify = to_verify(entry);
     bool taken = false;
@@ -212,7 +250,7 @@ struct Pack::State {
       taken = true;
     });
     if (!whole || !taken || !from.as_opened()) return false;
-    if (verify) has_verified(entry);
+    if (verify) set(entry, verified);
     return true;
   }
 
@@ -222,14 +260,12 @@ struct Pack::State {
     if (got < into.size())
       throw RecordError(
           fmt::format("{} is cut off: {} bytes of {} are left", where(entry), got, into.size()));
-    // In a mapped pack this is the way of the records that something is wrong with.
-    const bool verify = options.mapped || to_verify(entry) || !from.as_opened();
-    if (!verify) return;
+    if (!to_verify(entry) && from.as_opened()) return;
     const std::uint64_t checksum = xxh3(into);
     if (checksum != entry.checksum)
       throw RecordError(fmt::format("{} is damaged: its checksum must be {:016x}, but is {:016x}",
                                     where(entry), entry.checksum, checksum));
-    has_verified(entry);
+    set(entry, verified);
   }
 };
 
@@ -251,7 +287,7 @@ Pack::Pack(const fs::path& folder, const PackIdentity& identity, const PackOptio
     throw Error(fmt::format("{}: cannot be opened: {}", folder.string(), e.code().message()));
   }
   state_->table.build(state_->entries);
-  state_->verified = std::vector<std::atomic<std::uint8_t>>(state_->entries.size());
+  state_->flags = std::vector<std::atomic<std::uint8_t>>(state_->entries.size());
 }
 
 const PackEntry* Pack::find(std::string_view id) const {
@@ -284,12 +320,7 @@ void Pack::read_with(const PackEntry& entry, Scratch<std::byte>& scratch, Use us
   throw RecordError(fmt::format("{} cannot be read: {}", state_->where(entry), e.code().message()));
 }
 
-void Pack::will_need(const PackEntry& entry) const {
-  if (entry.bytes == 0) return;  // 0 means "to the end of the file"
-  // Reads just these pages, and costs less than asking first which of them are in memory.
-  ::posix_fadvise(state_->shard(entry).file.fd(), static_cast<off_t>(entry.offset),
-                  static_cast<off_t>(entry.bytes), POSIX_FADV_WILLNEED);
-}
+void Pack::will_need(const PackEntry& entry) const { state_->will_need(entry); }
 
 std::string Pack::check(const PackEntry& entry, Scratch<std::byte>& scratch) const {
   const RecordFields fields = fields_of(entry);

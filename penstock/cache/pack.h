@@ -67,7 +67,7 @@ class RecordError : public Error {
 };
 
 struct PackOptions {
-  bool mapped = true;  ///< false: records are read with pread
+  bool mapped = true;  ///< records in memory are read through a mapping; false: all with pread
   bool verify = true;  ///< a record's checksum is compared the first time it is read in this process
 };
 
@@ -94,10 +94,11 @@ class Pack {
   /// Copies the payload; `into` has its size. Throws RecordError, also when the file is cut off or changed
   /// under us; `into` may be partly written then. Allocates nothing.
   void read(const PackEntry& entry, std::span<std::byte> into) const;
-  /// Hands the payload to `use(std::span<const std::byte>)`: mapped memory, or `scratch` where the pack is
-  /// not mapped. `use` may be left without unwinding when the file is cut off meanwhile, and may be called a
-  /// second time with bytes that were read anew: it must hold nothing, and what it wrote must not be used
-  /// when this throws RecordError.
+  /// Hands the payload to `use(std::span<const std::byte>)`: mapped memory, or `scratch` where the record is
+  /// not in memory or the pack is not mapped. `use` may be left without unwinding when the file is cut off
+  /// meanwhile, and may be called a second time with bytes that were read anew: it must hold nothing, and
+  /// what it wrote must not be used when this throws RecordError. Allocates nothing once the scratch has
+  /// grown.
   template <typename Use>
   void read(const PackEntry& entry, Scratch<std::byte>& scratch, Use&& use) const {
     read_with(

@@ -80,7 +80,7 @@ struct PackWriter::State {
 
   void write(const RecordHeader& header, const PackRecord& record) {
     const std::uint64_t bytes = header.fields.end();  // `at` is 0 here
-    if (open && !open->empty() && open->end() + bytes > options.shard_bytes) start_sealing();
+    if (open && !open->empty() && open->sealed_bytes(bytes) > options.shard_bytes) start_sealing();
     ShardName name{open ? open->name().number : next_number, true};
     try {
       if (!open) open = std::make_shared<PartShard>(place, next_number++);

@@ -35,7 +35,10 @@ class PartShard {
   /// std::system_error.
   PartShard(const PackPlace& place, std::uint64_t number, File file, std::vector<IndexEntry> whole);
 
-  [[nodiscard]] std::uint64_t end() const { return end_; }
+  /// Of the file that seal() would leave, with one more record that takes `more` bytes.
+  [[nodiscard]] std::uint64_t sealed_bytes(std::uint64_t more) const {
+    return end_ + more + (index_.size() + 1) * sizeof(IndexEntry) + sizeof(ShardFooter);
+  }
   [[nodiscard]] bool empty() const { return index_.empty(); }
   [[nodiscard]] ShardName name() const { return name_; }
 

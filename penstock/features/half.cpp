@@ -108,24 +108,25 @@ void round_through(float* values, std::size_t n) {
   for (; i < n; ++i) values[i] = half::widen(half::narrow(values[i]));
 }
 
-constexpr std::size_t line = 16, page = 1024;  // in floats
+constexpr std::size_t line = 16;  // in floats
 
 template <typename T>
-HWY_INLINE void stream_line(const T* from, float* to) {
-  for (std::size_t i = 0; i < line; i += lanes) hn::Stream(load(from + i), tag, to + i);
+HWY_INLINE void stream_two_lines(const T* from, float* to) {
+  for (std::size_t i = 0; i < 2 * line; i += lanes) hn::Stream(load(from + i), tag, to + i);
 }
 
-/// Four pages side by side: a CPU's own prefetching stops at a page's end, so the more of them are under way,
-/// the less it waits.
+/// Four pages of the source side by side: a CPU's own prefetching stops at a page's end, so the more of them
+/// are under way, the less it waits.
 template <typename T>
 HWY_INLINE void stream(const T* from, std::size_t n, float* to) {
+  constexpr std::size_t page = 4096 / sizeof(T);
   const std::size_t unaligned = (0 - reinterpret_cast<std::uintptr_t>(to) / sizeof(float)) % line;
   std::size_t i = 0;
   for (; i < std::min(unaligned, n); ++i) to[i] = half::as_float(from[i]);
   for (; i + 4 * page <= n; i += 4 * page)
-    for (std::size_t j = i; j < i + page; j += line)
-      for (std::size_t k = j; k < j + 4 * page; k += page) stream_line(from + k, to + k);
-  for (; i + line <= n; i += line) stream_line(from + i, to + i);
+    for (std::size_t j = i; j < i + page; j += 2 * line)
+      for (std::size_t k = j; k < j + 4 * page; k += page) stream_two_lines(from + k, to + k);
+  for (; i + 2 * line <= n; i += 2 * line) stream_two_lines(from + i, to + i);
   for (; i < n; ++i) to[i] = half::as_float(from[i]);
   hwy::FlushStream();  // such stores are not ordered by a later release
 }

@@ -12,8 +12,9 @@ void narrow_to_half(std::span<const float> from, std::uint16_t* to);
 /// values[i] becomes what it would be after a float16 cache.
 void round_through_half(std::span<float> values);
 
-/// to[i] = from[i], exactly, written past the CPU's caches: for a row of a batch, which is large and is not
-/// read again by this thread. Other threads see all of it after the caller's next release, as usual.
+/// to[i] = from[i], exactly, written past the CPU's caches: cheaper for a row that a device fetches or that
+/// is read much later, dearer when a CPU reads all of it soon. Other threads see the row after the caller's
+/// next release, as usual.
 void copy_row(std::span<const float> from, float* to);
 void copy_row(std::span<const std::uint16_t> from, float* to);
 

@@ -1,5 +1,6 @@
 #include <array>
 #include <atomic>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -70,10 +71,22 @@ struct Exporter {
   }
 };
 
+/// Splits may use the same ids; files in a folder cannot.
+void check_ids(const Dataset& dataset) {
+  std::unordered_map<std::string_view, std::int64_t> seen;
+  for (const std::int64_t number : dataset.members)
+    if (const auto [at, is_new] = seen.emplace(dataset.index.utterance(number).id, number); !is_new)
+      throw Error(
+          fmt::format("{} is the id of two utterances ({} and {}): export each split to a folder of its own "
+                      "(--split train, --split val)",
+                      at->first, dataset.index.where(at->second), dataset.index.where(number)));
+}
+
 }  // namespace
 
 CacheExportReport export_npy(const Config& config, const Dataset& dataset, const fs::path& out,
                              const CacheProgress& progress) {
+  check_ids(dataset);
   const Stores stores = open_stores(config, dataset);
   const Mel mel(config.mel);
   const File root = File::open_folder(dataset.index.root());

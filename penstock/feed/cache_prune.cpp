@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <system_error>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 
 #include "penstock/feed/cache.h"
 #include "penstock/feed/cache_work.h"
@@ -35,21 +32,20 @@ double days_since(std::int64_t ns) {
   return duration<double>(age).count() / 86400;
 }
 
-/// One of its shards is: whatever else may be wrong, it is not ours to judge.
-bool is_from_a_newer_version(const PackSummary& pack) {
-  if (pack.problem.empty()) return false;
-  const Pack open(pack.folder, pack.identity, {.mapped = false});
-  return std::ranges::any_of(open.problems(), [](const std::string& problem) {
+/// One of its shards is from a newer version: whatever else is wrong with the pack, it is not ours to judge.
+bool is_too_new(const Pack& pack) {
+  return std::ranges::any_of(pack.problems(), [](const std::string& problem) {
     return problem.find("newer version") != std::string::npos;
   });
 }
 
 /// Why the whole pack can go; empty when it stays. `used`: of this configuration, or null.
-std::string why_useless(const PackSummary& pack, const StoredArray* used,
+std::string why_useless(const PackSummary& pack, const Pack& open, const StoredArray* used,
                         const std::vector<StoredArray>& arrays, double unused_days) {
-  if (is_from_a_newer_version(pack)) return {};
-  if (!pack.problem.empty() && pack.records == 0) return fmt::format("cannot be read: {}", pack.problem);
+  if (!pack.problem.empty() && open.entries().empty()) return fmt::format("cannot be read: {}", pack.problem);
   if (used) return {};
+  if (pack.shards == 0 && !pack.leftovers.empty())
+    return "has only unfinished files, and their build is not running";
   const auto same =
       std::ranges::find(arrays, pack.identity.array, [](const auto& a) { return a.identity.array; });
   if (same != arrays.end() && !pack.identity.parameters.empty()) {
@@ -73,59 +69,36 @@ std::vector<bool> worth_keeping(const Pack& pack, const std::string& array, cons
   return keep;
 }
 
-/// A build that is running holds the pack's lock; whoever holds it may remove the pack. Throws Error.
-File lock_pack(const fs::path& folder) {
-  File lock(::open((folder / "lock").c_str(), O_RDONLY | O_CLOEXEC));
-  if (lock.fd() >= 0 && ::flock(lock.fd(), LOCK_EX | LOCK_NB) != 0)
-    throw Error(fmt::format("{}: a build of this pack is running: wait for it or stop it", folder.string()));
-  return lock;
-}
-
-void remove_pack(const fs::path& folder) {
-  const File lock = lock_pack(folder);
-  std::error_code failure;
-  fs::remove_all(folder, failure);
-  if (failure) throw Error(fmt::format("{}: cannot be removed: {}", folder.string(), failure.message()));
-}
-
-void remove_file(const fs::path& path) {
-  const File lock = lock_pack(path.parent_path());
-  std::error_code failure;
-  fs::remove(path, failure);
-  if (failure) throw Error(fmt::format("{}: cannot be removed: {}", path.string(), failure.message()));
-}
-
-/// One pack that stays: its left-overs, and its records that nobody will read.
-void prune_inside(const PackSummary& pack, const std::optional<PackIdentity>& identity,
+/// A pack that stays: its left-overs, and its records that nobody will read.
+void prune_inside(const PackSummary& pack, const Pack& open, const PackIdentity& identity,
                   const Dataset& dataset, bool remove, std::vector<PruneItem>& items) {
   for (const std::string& name : pack.leftovers) {
     std::error_code gone;
     const auto bytes = fs::file_size(pack.folder / name, gone);
     items.push_back({pack.folder / name,
-                     identity
-                         ? "unfinished, and its build is not running: its complete records move to a shard"
-                         : "unfinished, and its build is not running",
+                     "unfinished, and its build is not running: its complete records move to a shard",
                      gone ? 0 : bytes});
-    if (remove && !identity) remove_file(pack.folder / name);
   }
-  if (!identity) return;
-  const auto writer =
-      remove ? std::make_unique<PackWriter>(pack.folder, *identity) : nullptr;  // takes in left-overs
-  const Pack open(pack.folder, *identity, {.mapped = false});
-  const std::vector<bool> keep = worth_keeping(open, identity->array, dataset);
-  PruneItem dropped{.path = pack.folder};
-  std::int64_t records = 0;
-  for (const PackEntry& entry : open.entries())
-    if (!keep[entry.number]) ++records, dropped.bytes += entry.bytes;
-  if (records == 0) return;
-  dropped.reason =
-      fmt::format("{} of its {} records are replaced, stale or of no utterance: it is rewritten without them",
-                  records, open.entries().size());
-  if (remove) {
-    writer->rewrite(open, [&](const PackEntry& entry) { return keep[entry.number]; });
-    writer->finish();
+  std::vector<bool> keep = worth_keeping(open, identity.array, dataset);
+  const auto useless = [&](const PackEntry& entry) { return !keep[entry.number]; };
+  if (const auto records = std::ranges::count_if(open.entries(), useless); records > 0) {
+    PruneItem dropped{
+        .path = pack.folder,
+        .reason = fmt::format("{} of its {} records are replaced, stale or of no utterance: it is "
+                              "rewritten without them",
+                              records, open.entries().size())};
+    for (const PackEntry& entry : open.entries())
+      if (useless(entry)) dropped.bytes += entry.bytes;
+    items.push_back(std::move(dropped));
+  } else if (pack.leftovers.empty()) {
+    return;
   }
-  items.push_back(std::move(dropped));
+  if (!remove) return;
+  PackWriter writer(pack.folder, identity);  // takes in what is left over
+  const Pack now(pack.folder, identity, {.mapped = false});
+  keep = worth_keeping(now, identity.array, dataset);
+  writer.rewrite(now, [&](const PackEntry& entry) { return keep[entry.number]; });
+  writer.finish();
 }
 
 }  // namespace
@@ -138,18 +111,15 @@ std::vector<PruneItem> prune_cache(const Config& config, const Dataset& dataset,
     const auto found = std::ranges::find(arrays, pack.folder.filename(),
                                          [](const StoredArray& a) { return a.folder.filename(); });
     const StoredArray* used = found == arrays.end() ? nullptr : &*found;
-    if (std::string reason = why_useless(pack, used, arrays, options.unused_days); !reason.empty()) {
+    const PackIdentity& identity = used ? used->identity : pack.identity;
+    const Pack open(pack.folder, identity, {.mapped = false});
+    if (is_too_new(open)) continue;
+    if (std::string reason = why_useless(pack, open, used, arrays, options.unused_days); !reason.empty()) {
       items.push_back({pack.folder, std::move(reason), pack.bytes});
       if (options.remove) remove_pack(pack.folder);
       continue;
     }
-    if (is_from_a_newer_version(pack)) continue;
-    std::optional<PackIdentity> identity;
-    if (used)
-      identity = used->identity;
-    else if (!pack.identity.parameters.empty())
-      identity = pack.identity;
-    prune_inside(pack, identity, dataset, options.remove, items);
+    prune_inside(pack, open, identity, dataset, options.remove, items);
   }
   return items;
 }

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <thread>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 
 #include "penstock/cache/pack_format.h"
@@ -146,6 +147,20 @@ TEST_P(PackRead, WillNeedIsAlwaysAllowed) {
   for (const PackEntry& e : pack.entries()) pack.will_need(e);
   fs::resize_file(folder_.shard(0), 0);
   for (const PackEntry& e : pack.entries()) pack.will_need(e);
+}
+
+TEST_P(PackRead, RecordsThatHaveLeftMemoryAreReadFromDisk) {
+  const PackFolder folder(fs::temp_directory_path());
+  const auto samples = make_samples(40, 1, 100'000);
+  write_pack(folder, samples);
+  const Pack pack(folder.pack(), folder.identity, {.mapped = GetParam()});
+  for (const bool ask : {false, true, false, true}) {
+    const File file = File::open(folder.shard(0).c_str());
+    ASSERT_EQ(::posix_fadvise(file.fd(), 0, 0, POSIX_FADV_DONTNEED), 0);
+    for (const PackEntry& e : pack.entries())
+      if (ask) pack.will_need(e);
+    for (const Sample& s : samples) expect_holds(pack, s);
+  }
 }
 
 TEST_P(PackRead, ReadingIntoTheWrongSizeIsRefused) {

@@ -20,10 +20,10 @@ namespace penstock {
 
 class PackFolder {
  public:
-  PackFolder() {
-    // Memory where there is some: shards are synced to the disk.
-    const std::filesystem::path memory = "/dev/shm";
-    const auto parent = ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
+  /// In memory where there is some: shards are synced to the disk.
+  PackFolder()
+      : PackFolder(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path()) {}
+  explicit PackFolder(const std::filesystem::path& parent) {
     std::string name = (parent / "penstock-pack-XXXXXX").string();
     cache_ = ::mkdtemp(name.data());
   }

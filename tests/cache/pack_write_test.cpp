@@ -306,25 +306,19 @@ TEST(PackDisk, AFileThatMayNotGrowIsAClearErrorAndSealedShardsStay) {
 
 TEST(PackDisk, AnIndexThatFindsNoRoomIsAClearErrorToo) {
   // The records fit, and sealing fails: with finish(), and beside the next shard's writing.
-  for (const bool at_finish : {true, false}) {
+  for (const int records : {500, 1200}) {
     const PackFolder folder;
     const pid_t child = start_process([&] {
       std::signal(SIGXFSZ, SIG_IGN);
-      PackWriter writer(folder.pack(), folder.identity, {.shard_bytes = 100'000});
-      std::string failure;
       const rlimit limit{100'000, 100'000};
       ::setrlimit(RLIMIT_FSIZE, &limit);
-      int written = 0;
-      const Sample empty{.id = "no bytes at all"};
-      const std::uint64_t each = aligned_to_64(sizeof(RecordHeader) + empty.id.size());
-      for (std::uint64_t end = 128; end + each <= 100'000; end += each, ++written)
-        writer.append(empty.record());
-      if (at_finish)
-        failure = thrown_by([&] { writer.finish(); });
-      else
-        failure = thrown_by([&] {
-          for (;;) writer.append(empty.record());
-        });
+      PackWriter writer(folder.pack(), folder.identity, {.shard_bytes = 120'000});
+      const Sample empty{.id = "no bytes at all"};  // a record of 128 bytes, and 80 in the index
+      const std::string failure = thrown_by([&] {
+        for (int i = 0; i < records; ++i) writer.append(empty.record());
+        EXPECT_EQ(records, 500);
+        writer.finish();
+      });
       EXPECT_THAT(failure, HasSubstr("00000.pack.part: cannot be written: File too large"));
       expect_failed_cleanly(folder, writer, 0, failure);
       return testing::Test::HasFailure() ? 1 : 0;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The mel kernel on NEON: compiles it and its test for aarch64 and runs them under qemu-user. Needs root once, to install the
+# The SIMD kernels on NEON: compiles them and their tests for aarch64 and runs them under qemu-user. Needs root once, to install the
 # cross compiler; the arm64 libraries are only unpacked into a temporary folder.
 #   tests/cross/aarch64.sh [arguments of the test program]
 set -euo pipefail
@@ -22,6 +22,6 @@ for package in *.deb; do dpkg-deb -x "$package" sysroot; done
 libraries=$work/sysroot/usr/lib/aarch64-linux-gnu
 aarch64-linux-gnu-g++ -std=c++20 -O2 -Wall -Wextra -Werror \
   -I"$root" -I"$work/sysroot/usr/include" -I"$work/sysroot/usr/include/aarch64-linux-gnu" \
-  "$root"/penstock/core/mel_options.cpp "$root"/penstock/features/mel*.cpp "$root"/tests/features/mel_test.cpp \
-  -L"$libraries" -Wl,-rpath,"$libraries" -lgtest_main -lgtest -lhwy -lfmt -pthread -o mel_test
-qemu-aarch64-static -L /usr/aarch64-linux-gnu ./mel_test "$@"
+  "$root"/penstock/core/mel_options.cpp "$root"/penstock/features/{mel*,half}.cpp "$root"/tests/features/{mel,half}_test.cpp \
+  -L"$libraries" -Wl,-rpath,"$libraries" -lgtest_main -lgtest -lhwy -lfmt -pthread -o kernels_test
+qemu-aarch64-static -L /usr/aarch64-linux-gnu ./kernels_test "$@"

@@ -23,7 +23,6 @@ using Kind = CacheFinding::Kind;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::UnorderedElementsAre;
 
 constexpr int clips = 12;
 
@@ -466,6 +465,17 @@ TEST_F(CacheVerifyTest, ExportLeavesOutBadSamplesByName) {
   EXPECT_EQ(report.bad[0].utterance, MadeDataset::id(1));
 }
 
+TEST_F(CacheVerifyTest, ExportKeepsSplitsApartThatUseTheSameIds) {
+  const MadeDataset validation(3, 2);
+  config.train_data = made.folder().string();
+  config.val_data = validation.folder().string();
+  config.dataset_path.clear();
+  EXPECT_THAT(error_of([&] { export_npy(config, dataset(), out()); }), HasSubstr("--split val"));
+  EXPECT_FALSE(fs::exists(out()));
+  config.split = Split::val;
+  EXPECT_EQ(export_npy(config, dataset(), out()).arrays, 2 * 3);
+}
+
 // ---- prune ----
 
 std::vector<std::string> paths(const std::vector<PruneItem>& items) {
@@ -503,7 +513,7 @@ TEST_F(CacheVerifyTest, PruneDoesNotTakeAPackThatIsBeingBuilt) {
   const fs::path folder = made.folder() / ".penstock" / other.folder_name();
   {
     PackWriter writer(folder, other);
-    EXPECT_THAT(error_of([&] { prune(true, 0); }), HasSubstr("is running"));
+    EXPECT_THAT(error_of([&] { prune(true, 0); }), HasSubstr("process"));
   }
   EXPECT_TRUE(fs::exists(folder));
 }
@@ -542,6 +552,25 @@ TEST_F(CacheVerifyTest, PruneTakesWhatCannotBeRead) {
   EXPECT_THAT(paths(prune(true)), ElementsAre(folder.string()));
   EXPECT_FALSE(fs::exists(folder));
   EXPECT_TRUE(fs::exists(folder_of("mel")));
+}
+
+TEST_F(CacheVerifyTest, PruneLeavesAPackWhoseRecordsCanBeSaved) {
+  build();
+  const fs::path shard = folder_of("mel") / "00000.pack";
+  fs::resize_file(shard, fs::file_size(shard) - 10);
+  EXPECT_THAT(prune(true), IsEmpty());
+  EXPECT_EQ(verify().missing, 0);  // they are found by scanning
+  EXPECT_TRUE(verify(true).clean());
+}
+
+TEST_F(CacheVerifyTest, PruneTakesAPackThatWasNeverFinished) {
+  const PackIdentity other{.array = "mel", .parameters = "n_mels: 3\n"};
+  const fs::path folder = made.folder() / ".penstock" / other.folder_name();
+  PackWriter(folder, other).append({.id = "x", .rows = 0, .columns = 3});
+  const auto items = prune(true);
+  EXPECT_THAT(paths(items), ElementsAre(folder.string()));
+  EXPECT_THAT(items.at(0).reason, HasSubstr("only unfinished files"));
+  EXPECT_FALSE(fs::exists(folder));
 }
 
 TEST_F(CacheVerifyTest, PruneRewritesAPackWithoutItsStaleRecords) {

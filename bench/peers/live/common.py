@@ -1,30 +1,23 @@
-"""What the peers share: the clips and their order, tokens, the mel, padding, the check of a first batch and the measuring loop.
+"""What the peers share on live audio: the clips, tokens, the mel, and the check of a first batch.
 
 A peer gives `batches(clips, order)`, an iterator over (mel [16, 800, 80] f32, tokens [16, 200] i32, frames [16], lengths [16]), and
 calls run(). The folder of the dataset (LJSpeech layout) is the only argument; one JSON line is the result, with the keys of
 `penstock bench --json`.
 """
-import os
-
-os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")  # two workers already fill two cores
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-import json
-import multiprocessing
 import pathlib
 import sys
-import time
 from typing import NamedTuple
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+import loop  # before NumPy: it sets the thread counts
+from loop import BATCH, BINS, WORKERS
 
 import librosa
 import numpy as np
 import scipy.fft
 
-BATCH, FRAMES, TOKENS = 16, 800, 200
-RATE, FFT, HOP, BINS, TOP, FLOOR = 22050, 1024, 256, 80, 8000.0, 1e-5
-WORKERS = 2
-WARM_UP, SECONDS = 24, 5.0  # batches; the least that a measurement lasts
+FRAMES, TOKENS = 800, 200
+RATE, FFT, HOP, TOP, FLOOR = 22050, 1024, 256, 8000.0, 1e-5
 
 WINDOW = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FFT) / FFT)).astype(np.float32)
 FILTERS = np.ascontiguousarray(librosa.filters.mel(sr=RATE, n_fft=FFT, n_mels=BINS, fmin=0, fmax=TOP).T)  # [513, 80]
@@ -43,13 +36,6 @@ def read_clips(root):
     with open(f"{root}/metadata.csv", encoding="utf-8") as lines:
         rows = [line.rstrip("\n").split("|") for line in lines]
     return [Clip(f"{root}/wavs/{row[0]}.wav", row[-1]) for row in rows]
-
-
-def epochs(clips, samples=400_000):
-    """Indices of so many samples, a whole number of batches: one permutation of the clips after another."""
-    random = np.random.default_rng(1)
-    passes = -(-samples // clips)
-    return np.concatenate([random.permutation(clips) for _ in range(passes)])[: samples // BATCH * BATCH]
 
 
 def tokens(text):
@@ -72,14 +58,7 @@ def mel_librosa(audio):
 
 
 def collate(samples):
-    """A list of (mel, tokens) as one batch, padded with zeros or cut."""
-    batch = (np.zeros((len(samples), FRAMES, BINS), np.float32), np.zeros((len(samples), TOKENS), np.int32),
-             np.empty(len(samples), np.int32), np.empty(len(samples), np.int32))
-    for row, sample in enumerate(samples):
-        for values, out, lengths in zip(sample, batch[:2], batch[2:]):
-            lengths[row] = length = min(len(values), out.shape[1])
-            out[row, :length] = values[:length]
-    return batch
+    return loop.pad(samples, FRAMES, TOKENS)
 
 
 def check(batch, clips):
@@ -100,45 +79,9 @@ def check(batch, clips):
         assert distances, f"row {row}: no clip has these tokens and {n} frames"
         worst = max(worst, float(min(distances)))
     assert worst < 2e-3, f"the mel is {worst:.2g} away from librosa's"
-    return worst
-
-
-def touch(batch):
-    mels, codes, frames, lengths = batch
-    return float(mels[0, 0, 0]) + int(codes[0, 0]) + int(frames[0]) + int(lengths[0])
-
-
-def cpu_seconds():
-    """Of this process and of its living workers."""
-    total = time.process_time()
-    for child in multiprocessing.active_children():
-        fields = pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
-        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
-
-
-def measure(batches):
-    for _ in range(WARM_UP):
-        touch(next(batches))
-    stamps = [time.perf_counter()]
-    cpu = cpu_seconds()
-    while stamps[-1] - stamps[0] < SECONDS:
-        touch(next(batches))
-        stamps.append(time.perf_counter())
-    cpu = cpu_seconds() - cpu
-    gaps = np.diff(stamps)
-    samples = len(gaps) * BATCH
-    return {"samples": samples, "samples_per_second": samples / gaps.sum(), "cpu_seconds_per_1000": cpu / samples * 1000,
-            "batch_ms": {"mean": gaps.mean() * 1e3, "cv": gaps.std() / gaps.mean()}}
+    return {"mel_distance": worst}
 
 
 def run(name, batches):
     clips = read_clips(sys.argv[1])
-    for clip in clips:  # into the page cache
-        pathlib.Path(clip.wav).read_bytes()
-    stream = iter(batches(clips, epochs(len(clips))))
-    distance = check(next(stream), clips)
-    print(json.dumps({"peer": name, **measure(stream), "mel_distance": distance}), flush=True)
-    for worker in multiprocessing.active_children():
-        worker.terminate()
-    os._exit(0)  # a pool that still prefetches need not be joined
+    loop.run(name, batches, clips, [clip.wav for clip in clips], check)
