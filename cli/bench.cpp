@@ -172,7 +172,7 @@ std::unique_ptr<Feed> open_feed(const Config& config) {
 }
 
 /// One measurement: a new feed, some batches to get going, then `a.batches` that count.
-json measure(const Config& config, const Arguments& a) {
+json measure(const Config& config, const Arguments& a, std::vector<std::int64_t>& clip_floats) {
   const auto opening = Clock::now();
   const std::unique_ptr<Feed> opened = open_feed(config);
   Feed& feed = *opened;
@@ -210,6 +210,10 @@ json measure(const Config& config, const Arguments& a) {
     const Batch batch = feed.next();
     au_ceiling = accelerator_utilisation(a.batches, step, [&] { constant.add(batch); });
   }
+  clip_floats.clear();
+  for (const Lengths& l : feed.dataset().lengths)
+    if (l.frames <= feed.plan().largest().frames)
+      clip_floats.push_back(static_cast<std::int64_t>(l.frames) * config.mel.n_mels);
   const json skipped = samples_json(feed.skipped());
 
   json r = {
@@ -312,16 +316,16 @@ void print_text(const json& r) {
                s["reason"].get<std::string>());
 }
 
-/// --mode, or --preprocessing-mode; live where neither is given, whatever the file says.
+/// --mode, or preprocessing_mode from a flag or the file; live where none of them is given.
 void choose_mode(Arguments& a) {
   if (a.preprocessing_mode->count() > 0) {
     if (!a.mode.empty())
       throw Error("--mode and --preprocessing-mode say the same thing: leave one of them out");
     return;
   }
-  const std::string mode = a.mode.empty() ? "live" : a.mode;
-  const std::string value = mode == "live" ? "runtime" : mode == "cached" ? "precompute" : "auto";
-  a.flags->set("preprocessing_mode", value, "--mode " + mode);
+  if (a.mode.empty()) return a.flags->set_default("preprocessing_mode", "runtime", "the default of bench");
+  const std::string value = a.mode == "live" ? "runtime" : a.mode == "cached" ? "precompute" : "auto";
+  a.flags->set("preprocessing_mode", value, "--mode " + a.mode);
 }
 
 std::string_view mode_name(PreprocessingMode mode) {
@@ -338,8 +342,9 @@ int run(Arguments& a) {
   std::optional<RunLog> log;
   if (!a.run_folder.empty()) log.emplace(a.run_folder);
   std::vector<json> runs;
+  std::vector<std::int64_t> clip_floats;
   for (int i = 0; i < a.repeat; ++i) {
-    runs.push_back(measure(config, a));
+    runs.push_back(measure(config, a, clip_floats));
     if (log) log_feed(*log, runs.back());
   }
   json result = median_of(runs);
@@ -347,12 +352,10 @@ int run(Arguments& a) {
   for (const json& note : result["notes"]) fmt::print(stderr, "note: {}\n", note.get<std::string>());
   const json& largest = result["shapes"].back();
   const std::int64_t bins = config.mel.n_mels;
-  result["limits"] = {{"memcpy_rows_per_s",
-                       memcpy_rows_per_second(
-                           largest["frames"].get<std::int64_t>() * bins,
-                           static_cast<std::int64_t>(result["valid_frames_per_sample"].get<double>()) * bins,
-                           config.batch_size, result["workers"].get<int>())},
-                      {"mel_us_per_frame", mel_us_per_frame(config)}};
+  result["limits"] = {
+      {"memcpy_rows_per_s", memcpy_rows_per_second(largest["frames"].get<std::int64_t>() * bins, clip_floats,
+                                                   config.batch_size, result["workers"].get<int>())},
+      {"mel_us_per_frame", mel_us_per_frame(config)}};
   if (a.repeat > 1) result["runs"] = runs;
   if (a.json)
     fmt::print("{}\n", result.dump(2, ' ', false, json::error_handler_t::replace));

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "penstock/core/random.h"
 #include "penstock/features/mel.h"
 
 namespace penstock::cli {
@@ -21,12 +22,21 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-double memcpy_rows_per_second(std::int64_t row_floats, std::int64_t valid_floats, std::int64_t rows,
-                              int threads) {
-  constexpr double duration = 0.3;
-  constexpr std::int64_t batches = 8, clips = 256;  // destinations as in a ring; sources past any L2
-  const auto row = static_cast<std::size_t>(row_floats), valid = static_cast<std::size_t>(valid_floats);
-  const std::vector<float> source(static_cast<std::size_t>(clips) * valid, 1.0F);
+double memcpy_rows_per_second(std::int64_t row_floats, std::span<const std::int64_t> clip_floats,
+                              std::int64_t rows, int threads) {
+  constexpr double duration = 0.5;
+  constexpr std::int64_t batches = 8, most_floats = 1 << 28;  // destinations as in a ring
+  std::vector<std::span<const float>> clips;
+  std::int64_t total = 0;
+  for (const std::int64_t n : clip_floats) total = std::min(most_floats, total + n);
+  const std::vector<float> source(static_cast<std::size_t>(total), 1.0F);
+  for (std::size_t i = 0, at = 0; i < clip_floats.size(); ++i) {
+    const auto n = static_cast<std::size_t>(clip_floats[i]);
+    if (at + n > source.size()) break;
+    clips.emplace_back(source.data() + at, n);
+    at += n;
+  }
+  const auto row = static_cast<std::size_t>(row_floats);
   std::vector<float> ring(static_cast<std::size_t>(batches * rows) * row);
   std::atomic<std::int64_t> next{0};
   const auto start = Clock::now();
@@ -37,8 +47,9 @@ double memcpy_rows_per_second(std::int64_t row_floats, std::int64_t valid_floats
         while (seconds_since(start) < duration) {
           const auto i = static_cast<std::size_t>(next.fetch_add(1, std::memory_order_relaxed));
           float* to = ring.data() + i % static_cast<std::size_t>(batches * rows) * row;
-          std::memcpy(to, source.data() + i % clips * valid, valid * sizeof(float));
-          std::memset(to + valid, 0, (row - valid) * sizeof(float));
+          const std::span<const float> clip = clips[mix(1, i) % clips.size()];
+          std::memcpy(to, clip.data(), clip.size_bytes());
+          std::memset(to + clip.size(), 0, (row - clip.size()) * sizeof(float));
         }
       });
   }

@@ -53,8 +53,13 @@ void ConfigFlags::set(const std::string& key, const std::string& value, const st
   flags_.push_back({.key = key, .value = value, .origin = origin});
 }
 
+void ConfigFlags::set_default(const std::string& key, const std::string& value, const std::string& origin) {
+  defaults_.push_back({.key = key, .value = value, .origin = origin});
+}
+
 bool ConfigFlags::load(Config& config) const {
   ConfigLoader loader;
+  for (const Flag& flag : defaults_) loader.set_default(flag.key, flag.value, flag.origin);
   if (!file_.empty()) loader.load_yaml(file_);
   if (!folder_.empty()) loader.set("dataset_path", folder_, "DIR");
   for (const Flag& flag : flags_)

@@ -2,6 +2,7 @@
 #pragma once
 #include <list>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -20,6 +21,8 @@ class ConfigFlags {
   bool load(Config& config) const;
   /// A setting that a flag of the command's own stands for (`--mode cached`).
   void set(const std::string& key, const std::string& value, const std::string& origin);
+  /// The same, where neither the file nor a flag says anything.
+  void set_default(const std::string& key, const std::string& value, const std::string& origin);
 
  private:
   struct Flag {
@@ -31,6 +34,7 @@ class ConfigFlags {
 
   std::string folder_, file_;
   bool print_ = false;
+  std::vector<Flag> defaults_;
   std::list<Flag> flags_;  // a list: CLI11 keeps references to the values
 };
 

@@ -42,8 +42,8 @@ struct Shard {
     ::madvise(p, size, MADV_RANDOM);
   }
 
-  /// A write or a cut moves the stamp before a byte of it can be seen, so what was read before this returns
-  /// true was the file as it was opened.
+  /// write() and truncate() move the stamp before a byte of theirs can be seen, so what was read before this
+  /// returns true was the file as it was opened.
   [[nodiscard]] bool as_opened() const {
     // Relaxed: the flag only saves the time of trying; whoever misses it finds out here.
     if (!changed.load(std::memory_order_relaxed) && file.stamp() == stamp) return true;
@@ -52,24 +52,28 @@ struct Shard {
   }
 };
 
-/// id key -> the newest entry of that key: open addressing, numbers from 1, 0 is free.
+/// (id key, source name) -> the newest entry of them: open addressing, numbers from 1, 0 is free.
 class KeyTable {
  public:
   void build(std::span<const PackEntry> entries) {
     slots_.assign(std::bit_ceil(2 * entries.size() + 1), 0);
-    for (const PackEntry& entry : entries) slots_[slot(entries, entry.key)] = entry.number + 1;
+    for (const PackEntry& entry : entries)
+      slots_[slot(entries, entry.key, entry.source.name)] = entry.number + 1;
   }
-  [[nodiscard]] const PackEntry* find(std::span<const PackEntry> entries, std::uint64_t key) const {
+  [[nodiscard]] const PackEntry* find(std::span<const PackEntry> entries, std::uint64_t key,
+                                      std::uint64_t name) const {
     if (entries.empty()) return nullptr;
-    const std::uint32_t number = slots_[slot(entries, key)];
+    const std::uint32_t number = slots_[slot(entries, key, name)];
     return number == 0 ? nullptr : &entries[number - 1];
   }
 
  private:
   /// Where the key is, or belongs.
-  [[nodiscard]] std::size_t slot(std::span<const PackEntry> entries, std::uint64_t key) const {
+  [[nodiscard]] std::size_t slot(std::span<const PackEntry> entries, std::uint64_t key,
+                                 std::uint64_t name) const {
+    const auto is_other = [&](const PackEntry& e) { return e.key != key || e.source.name != name; };
     std::size_t i = key & (slots_.size() - 1);
-    while (slots_[i] != 0 && entries[slots_[i] - 1].key != key) i = (i + 1) & (slots_.size() - 1);
+    while (slots_[i] != 0 && is_other(entries[slots_[i] - 1])) i = (i + 1) & (slots_.size() - 1);
     return i;
   }
   std::vector<std::uint32_t> slots_;
@@ -126,15 +130,13 @@ struct Pack::State {
   /// False when a shard has gone since the folder was listed: somebody rewrites the pack.
   bool open_all() {
     shards.clear(), names.clear(), problems.clear(), damaged.clear(), entries.clear();
-    const std::vector<ShardName> found = find_shards(folder);
-    if (found.empty()) return true;
-    const File handle = File::open_folder(folder);
-    return std::ranges::all_of(found, [&](const ShardName& s) { return s.part || open(s.text(), handle); });
+    return std::ranges::all_of(find_shards(folder),
+                               [&](const ShardName& s) { return s.part || open(s.text()); });
   }
 
-  bool open(const std::string& name, const File& handle) {
+  bool open(const std::string& name) {
     try {
-      File file = File::open(name.c_str(), handle.fd());
+      File file = File::open((folder / name).c_str());
       const FileStamp stamp = file.stamp();
       add(name, std::make_unique<Shard>(std::move(file), stamp));
     } catch (const std::system_error& e) {
@@ -234,8 +236,9 @@ struct Pack::State {
     return true;
   }
 
-  /// The fast way. False when the mapping does not show the record as it was written: read_from_file() knows
-  /// why. The hash comes before `take`, so that it also brings the record into the CPU's cache.
+  /// The way of a record in memory. False for others, and when the mapping does not show the record as it was
+  /// written: then it is up to read_from_file(), which also knows what to say. The hash comes before `take`,
+  /// so that it also brings the record into the CPU's cache.
   template <typename Take>
   bool take_mapped(const PackEntry& entry, Take take) {
     const Shard& from = shard(entry);
@@ -290,12 +293,12 @@ Pack::Pack(const fs::path& folder, const PackIdentity& identity, const PackOptio
   state_->flags = std::vector<std::atomic<std::uint8_t>>(state_->entries.size());
 }
 
-const PackEntry* Pack::find(std::string_view id) const {
-  return state_->table.find(state_->entries, xxh3(id));
+const PackEntry* Pack::find(std::string_view id, std::uint64_t source_name) const {
+  return state_->table.find(state_->entries, xxh3(id), source_name);
 }
 std::span<const PackEntry> Pack::entries() const { return state_->entries; }
 bool Pack::live(const PackEntry& entry) const {
-  return state_->table.find(state_->entries, entry.key)->number == entry.number;
+  return state_->table.find(state_->entries, entry.key, entry.source.name)->number == entry.number;
 }
 
 void Pack::read(const PackEntry& entry, std::span<std::byte> into) const try {

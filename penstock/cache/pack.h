@@ -18,8 +18,8 @@ namespace penstock {
 
 /// What a record was made from. It is used only for a source whose key is the same.
 struct SourceKey {
-  std::uint64_t name = 0;  ///< xxh3() of the file's path, or of the text itself
-  FileStamp stamp;
+  std::uint64_t name = 0;   ///< which source: xxh3() of the audio file's path, also for a text or an extra
+  FileStamp stamp;          ///< its state; of a text the length and the xxh3()
   std::int64_t offset = 0;  ///< where in the file, for files that hold several utterances
   bool operator==(const SourceKey&) const = default;
 };
@@ -84,11 +84,12 @@ class Pack {
   Pack& operator=(Pack&&) noexcept;
   ~Pack();
 
-  /// The newest record of this id, or none. Ids are told apart by their 64-bit hash: compare the source, too.
-  [[nodiscard]] const PackEntry* find(std::string_view id) const;
+  /// The newest record of this id from the source of this name, or none: train and validation data may have
+  /// the same ids. Both are told apart by their 64-bit hashes.
+  [[nodiscard]] const PackEntry* find(std::string_view id, std::uint64_t source_name) const;
   /// All records in the order in which they were written, those included that a newer one has replaced.
   [[nodiscard]] std::span<const PackEntry> entries() const;
-  /// The newest of its id.
+  /// The newest of its id and source.
   [[nodiscard]] bool live(const PackEntry& entry) const;
 
   /// Copies the payload; `into` has its size. Throws RecordError, also when the file is cut off or changed

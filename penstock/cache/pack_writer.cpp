@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <future>
 #include <mutex>
 #include <system_error>
@@ -78,6 +80,17 @@ struct PackWriter::State {
     sealing = std::async(std::launch::async, [this, shard = std::move(open)] { seal(place, *shard); });
   }
 
+  void remove(std::span<const std::string> shards) {
+    const std::lock_guard lock(mutex);
+    for (const std::string& name : shards) {
+      if (::unlinkat(place.folder.fd(), name.c_str(), 0) != 0 && errno != ENOENT)
+        throw Error(
+            fmt::format("{}: cannot be removed: {}", (place.path / name).string(), std::strerror(errno)));
+      std::erase(sealed, name);
+    }
+    ::fsync(place.folder.fd());
+  }
+
   void write(const RecordHeader& header, const PackRecord& record) {
     const std::uint64_t bytes = header.fields.end();  // `at` is 0 here
     if (open && !open->empty() && open->sealed_bytes(bytes) > options.shard_bytes) start_sealing();
@@ -126,6 +139,10 @@ std::uint64_t PackWriter::bytes_written() const { return state_->bytes_written; 
 
 namespace {
 
+bool is_in(std::span<const std::string> names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 /// What to do with a pack's entries and shards, both by number.
 struct RewritePlan {
   std::vector<bool> keep, rewrite;
@@ -133,8 +150,7 @@ struct RewritePlan {
 
 RewritePlan plan_rewrite(const Pack& pack, const std::function<bool(const PackEntry&)>& keep) {
   RewritePlan plan;
-  for (const std::string& name : pack.shards())
-    plan.rewrite.push_back(std::ranges::find(pack.damaged_shards(), name) != pack.damaged_shards().end());
+  for (const std::string& name : pack.shards()) plan.rewrite.push_back(is_in(pack.damaged_shards(), name));
   for (const PackEntry& entry : pack.entries()) {
     plan.keep.push_back(pack.live(entry) && keep(entry));
     if (!plan.keep.back()) plan.rewrite[entry.shard] = true;
@@ -166,10 +182,13 @@ std::int64_t PackWriter::rewrite(const Pack& pack, const std::function<bool(cons
     throw Error(
         fmt::format("rewrite: {} must be the pack in {}", pack.folder().string(), s.place.path.string()));
   const auto seen = [&](const std::string& name) {
-    return std::ranges::find(pack.shards(), name) != pack.shards().end();
+    return is_in(pack.shards(), name) || is_in(pack.damaged_shards(), name);
   };
-  if (s.open || !std::ranges::all_of(s.sealed, seen))
-    throw Error(fmt::format("rewrite: {} must be opened after the last finish()", pack.folder().string()));
+  {
+    const std::lock_guard lock(s.mutex);
+    if (s.open || !std::ranges::all_of(s.sealed, seen))
+      throw Error(fmt::format("rewrite: {} must be opened after the last finish()", pack.folder().string()));
+  }
 
   const RewritePlan plan = plan_rewrite(pack, keep);
   Scratch<std::byte> scratch;
@@ -182,9 +201,7 @@ std::int64_t PackWriter::rewrite(const Pack& pack, const std::function<bool(cons
   std::vector<std::string> old(pack.damaged_shards().begin(), pack.damaged_shards().end());
   for (std::size_t i = 0; i < plan.rewrite.size(); ++i)
     if (plan.rewrite[i]) old.push_back(pack.shards()[i]);
-  for (const std::string& name : old) ::unlinkat(s.place.folder.fd(), name.c_str(), 0);
-  ::fsync(s.place.folder.fd());
-  std::erase_if(s.sealed, [&](const std::string& name) { return std::ranges::find(old, name) != old.end(); });
+  s.remove(old);
   return dropped;
 }
 

@@ -6,8 +6,8 @@
 
 namespace penstock {
 
-/// Runs `body`, which reads `memory`, a mapped file. False when the file ended inside it (SIGBUS): `body` was then
-/// left at that read without unwinding, so it must hold nothing that needs a destructor.
+/// Runs `body`, which reads `memory`, a mapped file. False when the file ended inside it (SIGBUS): `body` was
+/// then left at that read without unwinding, so it must hold nothing that needs a destructor.
 ///
 /// The first call installs a handler for SIGBUS; a fault outside of `memory` goes to whoever had it before.
 bool survives_truncation(std::span<const std::byte> memory, void (*body)(void*), void* context);

@@ -95,9 +95,9 @@ void ConfigLoader::load_yaml(const std::filesystem::path& path) {
       const std::string where = at(entry.first.Mark());
       const auto name = entry.first.as<std::string>();
       if (entry.second.IsMap() && name == "extra")
-        put(name, joined(entry.second), where, 1);
+        put(name, joined(entry.second), where, 2);
       else if (entry.second.IsScalar())
-        put(name, entry.second.as<std::string>(), where, 1);
+        put(name, entry.second.as<std::string>(), where, 2);
       else
         throw Error(fmt::format("{}: {}: must be a single value", where, name));
     }
@@ -127,7 +127,11 @@ void ConfigLoader::load_yaml(const std::filesystem::path& path) {
 }
 
 void ConfigLoader::set(std::string_view name, const std::string& value, const std::string& origin) {
-  put(name, value, origin, 2);
+  put(name, value, origin, 3);
+}
+
+void ConfigLoader::set_default(std::string_view name, const std::string& value, const std::string& origin) {
+  put(name, value, origin, 1);
 }
 
 void ConfigLoader::put(std::string_view name, std::string value, const std::string& origin, int priority) {

@@ -15,8 +15,8 @@ namespace penstock {
 
 enum class Split { train, val, all };
 enum class OnBadSample { fail, skip };
-/// Whether features are computed while training (runtime) or read from the cache (precompute; built first where it is
-/// missing); automatic uses what is there and computes the rest.
+/// Whether features are computed while training (runtime) or read from the cache (precompute; built first
+/// where it is missing); automatic uses what is there and computes the rest.
 enum class PreprocessingMode { automatic, runtime, precompute };
 enum class CacheType { float32, float16 };
 /// What becomes of utterances that do not fill a batch; `automatic` drops in training and pads in validation.
@@ -111,6 +111,9 @@ class ConfigLoader {
   /// One key or alias, from a flag (`--batch-size 16`) or a Python argument.
   void set(std::string_view name, const std::string& value, const std::string& origin);
 
+  /// What a command takes for a key that neither the file nor a flag sets.
+  void set_default(std::string_view name, const std::string& value, const std::string& origin);
+
   /// The validated result.
   [[nodiscard]] Config config() const;
   /// Lines for the user: other spellings, retired keys, keys that do nothing yet.
@@ -121,7 +124,7 @@ class ConfigLoader {
  private:
   struct Setting {
     std::string value, origin;
-    int priority = 0;  // 1: file, 2: flag
+    int priority = 0;  // 1: a command's default, 2: file, 3: flag
   };
   void put(std::string_view name, std::string value, const std::string& origin, int priority);
   void note(const std::string& line);

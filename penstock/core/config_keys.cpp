@@ -124,19 +124,23 @@ ConfigKey extra(const std::string& name, const std::string& help) {
       const std::size_t end = std::min(v.find(',', at), v.size());
       const std::string item = v.substr(at, end - at);
       const std::size_t equals = std::min(item.find('='), item.size());
-      ExtraSource source{.name = item.substr(0, equals), .folder = item.substr(std::min(equals + 1, item.size()))};
+      ExtraSource source{.name = item.substr(0, equals),
+                         .folder = item.substr(std::min(equals + 1, item.size()))};
       if (!is_name(source.name) || source.folder.empty())
         throw Error(fmt::format("must be name=folder (a name of letters, digits and _), but is '{}'", item));
       if (source.name == "mel" || source.name == "tokens" ||
-          std::any_of(c.extra.begin(), c.extra.end(), [&](const ExtraSource& e) { return e.name == source.name; }))
-        throw Error(fmt::format("must name each array once, and none mel or tokens, but has '{}'", source.name));
+          std::any_of(c.extra.begin(), c.extra.end(),
+                      [&](const ExtraSource& e) { return e.name == source.name; }))
+        throw Error(
+            fmt::format("must name each array once, and none mel or tokens, but has '{}'", source.name));
       c.extra.push_back(std::move(source));
       at = end + 1;
     }
   };
   const auto get = [](const Config& c) {
     std::string out;
-    for (const ExtraSource& e : c.extra) out += fmt::format("{}{}={}", out.empty() ? "" : ",", e.name, e.folder);
+    for (const ExtraSource& e : c.extra)
+      out += fmt::format("{}{}={}", out.empty() ? "" : ",", e.name, e.folder);
     return out;
   };
   return {.name = name, .help = help, .set = set, .get = get};
@@ -249,8 +253,10 @@ std::vector<ConfigKey> make_keys() {
                         "what cached mels are stored as; float16 rounds live ones as well"),
       text("npy_mels", MEMBER(npy_mels),
            "folder of <id>.npy mels to use as a cache (default: looked for in the dataset's folder)"),
-      text("npy_tokens", MEMBER(npy_tokens), "folder of <id>.npy token ids to use as a cache (looked for as well)"),
-      extra("extra", "name=folder of <id>.npy arrays that go beside the mel, such as f0=data/f0; several with commas"),
+      text("npy_tokens", MEMBER(npy_tokens),
+           "folder of <id>.npy token ids to use as a cache (looked for as well)"),
+      extra("extra",
+            "name=folder of <id>.npy arrays that go beside the mel, such as f0=data/f0; several with commas"),
 
       choice<PreprocessingMode>("preprocessing_mode", MEMBER(preprocessing_mode),
                                 std::array<std::string_view, 3>{"auto", "runtime", "precompute"},

@@ -52,7 +52,8 @@ constexpr std::size_t element_bytes(ElementType type) { return type == ElementTy
 /// Which length of its row an array follows.
 enum class Along : std::uint8_t { frames, tokens, nothing };
 
-/// An array beside the mel (`extra`): [rows, frames, width], [rows, tokens, width] or [rows, width], padded with 0.
+/// An array beside the mel (`extra`): [rows, frames, width], [rows, tokens, width] or [rows, width], padded
+/// with 0.
 struct ExtraArray {
   std::string_view name;
   Along along = Along::nothing;

@@ -46,7 +46,8 @@ void place_floats(const NpyHeader& h, std::span<const std::byte> data, float* to
       if (is_plain(h, p)) return widen_half(halves, to);
       const std::span<float> wide = scratch.of(count);
       widen_half(halves, wide.data());
-      return each_element(h, p, [&](std::int64_t i, std::ptrdiff_t at) { to[at] = wide[static_cast<std::size_t>(i)]; });
+      return each_element(
+          h, p, [&](std::int64_t i, std::ptrdiff_t at) { to[at] = wide[static_cast<std::size_t>(i)]; });
     }
     case NpyType::float32:
       if (is_plain(h, p)) {
@@ -55,21 +56,25 @@ void place_floats(const NpyHeader& h, std::span<const std::byte> data, float* to
       }
       return each_element(h, p, [&](std::int64_t i, std::ptrdiff_t at) { to[at] = load<float>(from, i); });
     case NpyType::float64:
-      return each_element(
-          h, p, [&](std::int64_t i, std::ptrdiff_t at) { to[at] = static_cast<float>(load<double>(from, i)); });
+      return each_element(h, p, [&](std::int64_t i, std::ptrdiff_t at) {
+        to[at] = static_cast<float>(load<double>(from, i));
+      });
     case NpyType::int32:
-      return each_element(
-          h, p, [&](std::int64_t i, std::ptrdiff_t at) { to[at] = static_cast<float>(load<std::int32_t>(from, i)); });
+      return each_element(h, p, [&](std::int64_t i, std::ptrdiff_t at) {
+        to[at] = static_cast<float>(load<std::int32_t>(from, i));
+      });
     case NpyType::int64:
-      return each_element(
-          h, p, [&](std::int64_t i, std::ptrdiff_t at) { to[at] = static_cast<float>(load<std::int64_t>(from, i)); });
+      return each_element(h, p, [&](std::int64_t i, std::ptrdiff_t at) {
+        to[at] = static_cast<float>(load<std::int64_t>(from, i));
+      });
   }
 }
 
 void place_ints(const NpyHeader& h, std::span<const std::byte> data, std::int32_t* to, Placement p) {
   const std::byte* from = data.data();
   if (h.type == NpyType::int32)
-    return each_element(h, p, [&](std::int64_t i, std::ptrdiff_t at) { to[at] = load<std::int32_t>(from, i); });
+    return each_element(h, p,
+                        [&](std::int64_t i, std::ptrdiff_t at) { to[at] = load<std::int32_t>(from, i); });
   if (h.type != NpyType::int64)
     throw Error(fmt::format("must hold whole numbers, but is of type {}", npy_type_name(h.type)));
   each_element(h, p, [&](std::int64_t i, std::ptrdiff_t at) {

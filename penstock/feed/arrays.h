@@ -14,11 +14,13 @@ struct Placement {
   std::ptrdiff_t row_stride = 0, column_stride = 1;
 };
 
-/// Converts to float32 (float16 exactly, the others rounded). `scratch` is for types and orders that take two steps.
+/// Converts to float32 (float16 exactly, the others rounded). `scratch` is for types and orders that take two
+/// steps.
 void place_floats(const NpyHeader& header, std::span<const std::byte> data, float* to, Placement placement,
                   Scratch<float>& scratch);
 
 /// The same for whole numbers. Throws Error for one that does not fit into 32 bits.
-void place_ints(const NpyHeader& header, std::span<const std::byte> data, std::int32_t* to, Placement placement);
+void place_ints(const NpyHeader& header, std::span<const std::byte> data, std::int32_t* to,
+                Placement placement);
 
 }  // namespace penstock

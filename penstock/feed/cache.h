@@ -33,11 +33,12 @@ struct CacheBuildReport {
   std::vector<SampleError> bad;              ///< could not be cached (`on_bad_sample: skip`)
 };
 
-/// Builds what is missing or stale in the packs of this configuration, for all members of `dataset`; each array in
-/// a record per member. A bad sample ends the build (SampleError) or is counted (`on_bad_sample`); in both
-/// cases, and when `progress` throws, every record that was finished stays. Throws Error: disk full (before
-/// anything is written where that can be seen), another build, a folder that cannot be written.
-CacheBuildReport build_cache(const Config& config, const Dataset& dataset, const CacheBuildOptions& options = {});
+/// Builds what is missing or stale in the packs of this configuration, for all members of `dataset`; each
+/// array in a record per member. A bad sample ends the build (SampleError) or is counted (`on_bad_sample`);
+/// in both cases, and when `progress` throws, every record that was finished stays. Throws Error: disk full
+/// (before anything is written where that can be seen), another build, a folder that cannot be written.
+CacheBuildReport build_cache(const Config& config, const Dataset& dataset,
+                             const CacheBuildOptions& options = {});
 
 /// A record, or a file of a .npy tree, that is not as it should be.
 struct CacheFinding {
@@ -51,15 +52,16 @@ struct CacheFinding {
 
 struct CacheCheck {
   std::int64_t checked = 0, bad = 0, stale = 0, missing = 0, orphaned = 0;
-  std::int64_t fixed = 0;               ///< findings that are no more
-  std::vector<CacheFinding> findings;   ///< by array, then in the dataset's order
-  [[nodiscard]] bool clean() const {    ///< nothing is wrong, or nothing any more
+  std::int64_t fixed = 0;              ///< findings that are no more
+  std::vector<CacheFinding> findings;  ///< by array, then in the dataset's order
+  [[nodiscard]] bool clean() const {   ///< nothing is wrong, or nothing any more
     return fixed == bad + stale + missing + orphaned;
   }
 };
 
 struct CacheVerifyOptions {
-  bool fix = false;  ///< rewrites damaged packs, drops what is bad, stale or orphaned and builds what is missing
+  bool fix =
+      false;  ///< rewrites damaged packs, drops what is bad, stale or orphaned and builds what is missing
   CacheProgress progress;
 };
 
@@ -75,9 +77,9 @@ struct CacheExportReport {
   std::vector<SampleError> bad;  ///< left out (`on_bad_sample: skip`)
 };
 
-/// Writes OUT/mels/<id>.npy, OUT/tokens/<id>.npy and OUT/<extra>/<id>.npy: what the feed would put into a row, without
-/// padding; from the cache where there is one, computed where not. Mels as [frames, bins] or [bins, frames]
-/// (mel_layout), float32 or float16 (cache_type); tokens int32.
+/// Writes OUT/mels/<id>.npy, OUT/tokens/<id>.npy and OUT/<extra>/<id>.npy: what the feed would put into a
+/// row, without padding; from the cache where there is one, computed where not. Mels as [frames, bins] or
+/// [bins, frames] (mel_layout), float32 or float16 (cache_type); tokens int32.
 CacheExportReport export_npy(const Config& config, const Dataset& dataset, const std::filesystem::path& out,
                              const CacheProgress& progress = {});
 
@@ -89,14 +91,15 @@ struct PruneItem {
 };
 
 struct CachePruneOptions {
-  bool remove = false;     ///< otherwise only says what it would do
+  bool remove = false;      ///< otherwise only says what it would do
   double unused_days = 30;  ///< packs of other configurations that no feed has opened for so long are unused
 };
 
-/// Stale: records that a newer one has replaced or whose utterance is gone (the pack is rewritten without them),
-/// unfinished files of builds that are not running, packs of other kernel versions, packs that cannot be read
-/// (but never those of a newer version). Unused: packs that this configuration does not use and that no feed has
-/// opened for `unused_days`.
-std::vector<PruneItem> prune_cache(const Config& config, const Dataset& dataset, const CachePruneOptions& options = {});
+/// Stale: records that a newer one has replaced or whose utterance is gone (the pack is rewritten without
+/// them), unfinished files of builds that are not running, packs of other kernel versions, packs that cannot
+/// be read (but never those of a newer version). Unused: packs that this configuration does not use and that
+/// no feed has opened for `unused_days`.
+std::vector<PruneItem> prune_cache(const Config& config, const Dataset& dataset,
+                                   const CachePruneOptions& options = {});
 
 }  // namespace penstock

@@ -61,8 +61,8 @@ bool has_leftovers(const std::filesystem::path& folder) {
 }
 
 /// The arrays that need work, their packs locked and recovered.
-std::vector<Target> open_targets(const Config& config, const Dataset& dataset, const CacheBuildOptions& options,
-                                 CacheBuildReport& report) {
+std::vector<Target> open_targets(const Config& config, const Dataset& dataset,
+                                 const CacheBuildOptions& options, CacheBuildReport& report) {
   std::vector<Target> targets;
   std::vector<StoredArray> arrays = stored_arrays(config, dataset);
   for (std::size_t i = 0; i < arrays.size(); ++i) {
@@ -98,10 +98,11 @@ void check_space(const std::vector<Target>& targets, const Dataset& dataset) {
   std::error_code error;
   const auto space = std::filesystem::space(folder, error);
   if (!error && space.available < need)
-    throw Error(fmt::format("{}: the cache needs {:.1f} MB more, but the disk has only {:.1f} MB left: free some, "
-                            "or put it elsewhere with cache_dir; nothing was written",
-                            folder.parent_path().string(), static_cast<double>(need) * 1e-6,
-                            static_cast<double>(space.available) * 1e-6));
+    throw Error(
+        fmt::format("{}: the cache needs {:.1f} MB more, but the disk has only {:.1f} MB left: free some, "
+                    "or put it elsewhere with cache_dir; nothing was written",
+                    folder.parent_path().string(), static_cast<double>(need) * 1e-6,
+                    static_cast<double>(space.available) * 1e-6));
 }
 
 /// What all workers of a build share.
@@ -196,7 +197,8 @@ CacheBuildReport build_cache(const Config& config, const Dataset& dataset, const
 
   Build build{.config = config, .dataset = dataset, .options = options, .targets = targets, .report = report};
   for (std::size_t m = 0; m < dataset.members.size(); ++m)
-    if (std::ranges::any_of(targets, [&](const Target& t) { return t.missing[m]; })) build.members.push_back(m);
+    if (std::ranges::any_of(targets, [&](const Target& t) { return t.missing[m]; }))
+      build.members.push_back(m);
 
   const auto finish = [&] {
     const auto sync = Clock::now();
@@ -230,7 +232,8 @@ CacheBuildReport build_cache(const Config& config, const Dataset& dataset, const
   finish();
   if (options.overwrite)
     for (const Target& target : targets)
-      target.writer->rewrite(Pack(target.array.folder, target.array.identity), [](const PackEntry&) { return true; });
+      target.writer->rewrite(Pack(target.array.folder, target.array.identity),
+                             [](const PackEntry&) { return true; });
   report.built = build.built;
   for (const Target& target : targets) report.bytes += target.writer->bytes_written();
   report.seconds = seconds_since(start);

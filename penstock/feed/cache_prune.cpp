@@ -63,7 +63,7 @@ std::vector<bool> worth_keeping(const Pack& pack, const std::string& array, cons
   std::vector<bool> keep(pack.entries().size());
   for (std::int64_t i = 0; i < dataset.index.size(); ++i) {
     const Utterance u = dataset.index.utterance(i);
-    if (const PackEntry* entry = pack.find(u.id); entry && made_from(u, array, *entry))
+    if (const PackEntry* entry = pack.find(u.id, xxh3(u.path)); entry && made_from(u, array, *entry))
       keep[entry->number] = true;
   }
   return keep;

@@ -123,7 +123,7 @@ void check_pack(Check& check, CheckedPack& p) {
     const Utterance u = dataset.index.utterance(number);
     const bool is_member = m < dataset.members.size() && dataset.members[m] == number;
     const auto member = static_cast<std::int64_t>(is_member ? m++ : 0);
-    const PackEntry* entry = p.pack.find(u.id);
+    const PackEntry* entry = p.pack.find(u.id, xxh3(u.path));
     if (!entry) {
       if (is_member && p.array.want(member).rows >= 0)
         check.found(Kind::missing, array, u.id,
@@ -393,7 +393,7 @@ CacheCheck compare(CacheCheck before, const CacheCheck& after, const Failures& f
 
 CacheCheck verify_cache(const Config& config, const Dataset& dataset, const CacheVerifyOptions& options) {
   ProgressCounter progress(options.progress);
-  CacheBuildOptions missing{.mel = false, .tokens = false, .extras = false};
+  CacheBuildOptions missing{.mel = false, .tokens = false, .extras = false, .progress = options.progress};
   Failures failures;
   CacheCheck first;
   {

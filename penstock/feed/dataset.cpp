@@ -86,8 +86,8 @@ std::vector<std::string_view> member_ids(const Dataset& dataset) {
   return ids;
 }
 
-/// One tree: the folder that was named, or else the one that was found, which is left out when it does not fit.
-/// `fits` says for a member whether its array can be used.
+/// One tree: the folder that was named, or else the one that was found, which is left out when it does not
+/// fit. `fits` says for a member whether its array can be used.
 template <typename Fits>
 void choose_tree(Dataset& dataset, NpyTree& tree, const std::string& key, const std::string& named,
                  const std::filesystem::path& found, const std::string& what, Fits&& fits) {
@@ -103,9 +103,10 @@ void choose_tree(Dataset& dataset, NpyTree& tree, const std::string& key, const 
     there += item.there;
     if (item.there && !good && example.empty())
       example = fmt::format("; {}.npy {}", dataset.index.utterance(dataset.members[m]).id,
-                            item.problem.empty() ? fmt::format("has the shape ({}, {}) of {}", item.header.shape[0],
-                                                               item.header.shape[1], npy_type_name(item.header.type))
-                                                 : item.problem);
+                            item.problem.empty()
+                                ? fmt::format("has the shape ({}, {}) of {}", item.header.shape[0],
+                                              item.header.shape[1], npy_type_name(item.header.type))
+                                : item.problem);
   }
   if (usable > 0) {
     dataset.notes.push_back(fmt::format("{} of {} utterances come from {}{}", what, usable, folder.string(),
@@ -115,7 +116,8 @@ void choose_tree(Dataset& dataset, NpyTree& tree, const std::string& key, const 
                                                       : ""));
     return;
   }
-  const std::string why = there == 0 ? "has no <id>.npy of any utterance" : "has none that can be used" + example;
+  const std::string why =
+      there == 0 ? "has no <id>.npy of any utterance" : "has none that can be used" + example;
   if (!named.empty()) throw Error(fmt::format("{}: {} {}", key, folder.string(), why));
   dataset.notes.push_back(fmt::format("{} {}: not used", folder.string(), why));
   tree = NpyTree();
@@ -162,7 +164,8 @@ struct ExtraKindVote {
 /// Everything that an array can be.
 std::vector<ExtraKindVote> possible_kinds(const NpyHeader& h, Lengths lengths) {
   std::vector<ExtraKindVote> kinds = {{Along::nothing, false, h.shape[0] * h.shape[1]}};
-  for (const auto& [along, length] : {std::pair(Along::frames, lengths.frames), std::pair(Along::tokens, lengths.tokens)}) {
+  for (const auto& [along, length] :
+       {std::pair(Along::frames, lengths.frames), std::pair(Along::tokens, lengths.tokens)}) {
     if (h.shape[0] == length) kinds.push_back({along, false, h.shape[1]});
     if (h.dimensions == 2 && h.shape[1] == length) kinds.push_back({along, true, h.shape[0]});
   }
@@ -187,7 +190,8 @@ void find_kind(DatasetExtra& extra, const Dataset& dataset) {
                             dataset.index.utterance(dataset.members[m]).id, h.shape[0], h.shape[1],
                             dataset.lengths[m].frames, dataset.lengths[m].tokens);
   }
-  if (good == 0) throw Error(fmt::format("extra: {}: {} has no <id>.npy of any utterance", extra.name, extra.folder));
+  if (good == 0)
+    throw Error(fmt::format("extra: {}: {} has no <id>.npy of any utterance", extra.name, extra.folder));
   for (const auto& [kind, count] : votes) {
     if (kind.width == 0 || kind.width > (1 << 20) || 2 * count <= good) continue;
     extra.along = kind.along;
@@ -196,8 +200,9 @@ void find_kind(DatasetExtra& extra, const Dataset& dataset) {
     extra.type = floats ? ElementType::float32 : ElementType::int32;
     return;
   }
-  throw Error(fmt::format("extra: {}: the arrays in {} follow neither frames nor tokens and have no size in common: {}",
-                          extra.name, extra.folder, example));
+  throw Error(fmt::format(
+      "extra: {}: the arrays in {} follow neither frames nor tokens and have no size in common: {}",
+      extra.name, extra.folder, example));
 }
 
 void open_extras(Dataset& dataset, const Config& config) {
@@ -257,7 +262,8 @@ Dataset open_dataset(const Config& config, const OpenOptions& options) {
   SymbolTable symbols = dataset_symbols(config, index);
   auto tokenizer = character_tokenizer(symbols, {.add_blank = config.add_blank});
 
-  Dataset dataset{.index = std::move(index), .symbols = std::move(symbols), .tokenizer = std::move(tokenizer)};
+  Dataset dataset{
+      .index = std::move(index), .symbols = std::move(symbols), .tokenizer = std::move(tokenizer)};
   for (std::int64_t i = 0; i < dataset.index.size(); ++i) {
     const Utterance u = dataset.index.utterance(i);
     if (!in_split(u, config.split)) continue;

@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "penstock/cache/npy.h"
@@ -61,8 +61,8 @@ std::optional<TreeMel> tree_mel(const Dataset& dataset, std::int64_t member, std
 /// How many tokens the dataset's tree has for this member, likewise.
 std::optional<std::int32_t> tree_tokens(const Dataset& dataset, std::int64_t member);
 
-/// The same for work on the caches: every audio file's size and mtime are compared with the index, which is built
-/// again when one has changed.
+/// The same for work on the caches: every audio file's size and mtime are compared with the index, which is
+/// built again when one has changed.
 Dataset open_current_dataset(const Config& config, const OpenOptions& options = {});
 
 /// Where the index and the caches of a dataset live: cache_dir, or .penstock/ in its folder.

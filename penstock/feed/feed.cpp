@@ -238,7 +238,7 @@ void Feed::State::open_next(Slot& slot) {
   ++opened_sequence;
   if (++open_step == plan.steps_per_epoch()) ++open_epoch, open_step = 0;
   openings.fetch_add(1, std::memory_order_release);
-  openings.notify_all();
+  openings.notify_one();
 }
 
 // ---- the workers ----
@@ -260,6 +260,7 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
     const std::uint32_t seen = openings.load(std::memory_order_acquire);
     Slot& slot = slot_of(sequence);
     if (const auto row = slot.claim(sequence)) {
+      openings.notify_one();  // there may be more for another: waking is not the consumer's work
       look_ahead(slot, *row);
       fill(job, slot, *row);
     } else if (slot.before(sequence)) {

@@ -75,7 +75,7 @@ bool RowJob::read_mel(std::int64_t member, const Row& row) {
   const auto bins = static_cast<std::size_t>(in_.config.mel.n_mels);
   const auto frames = static_cast<std::size_t>(frames_first ? record->rows : record->columns);
   row.dirty_frames = std::max(row.dirty_frames, static_cast<std::int32_t>(frames));
-  if (frames_first && record->type == ElementType::float32) {
+  if (frames_first && record->type == ElementType::float32 && !in_.config.enable_memory_mapping) {
     store.pack.read(*record, std::as_writable_bytes(row.mel.first(frames * bins)));
   } else {
     // One run of floats with frames first; a run for each bin otherwise.
@@ -85,9 +85,9 @@ bool RowJob::read_mel(std::int64_t member, const Row& row) {
     store.pack.read(*record, bytes_, [&](std::span<const std::byte> payload) {
       for (std::size_t i = 0; i < runs; ++i)
         if (record->type == ElementType::float16)
-          widen_half({reinterpret_cast<const std::uint16_t*>(payload.data()) + i * run, run}, to + i * stride);
+          copy_row({reinterpret_cast<const std::uint16_t*>(payload.data()) + i * run, run}, to + i * stride);
         else
-          std::memcpy(to + i * stride, payload.data() + i * run * sizeof(float), run * sizeof(float));
+          copy_row({reinterpret_cast<const float*>(payload.data()) + i * run, run}, to + i * stride);
     });
   }
   row.mel_length = static_cast<std::int32_t>(frames);
@@ -150,16 +150,17 @@ bool RowJob::read_extra(std::size_t extra, std::int64_t member, const Row& row) 
   return true;
 }
 
-/// A tree has no array for this member that can be used: false when it has none, RecordError for a damaged one.
+/// A tree has no array for this member that can be used: false when it has none, RecordError for a damaged
+/// one.
 bool RowJob::nothing_in(const NpyTree& tree, std::int64_t member) const {
   if (tree.empty()) return false;
   const NpyItem& item = tree.item(static_cast<std::size_t>(member));
   if (!item.there) return false;
   throw RecordError(fmt::format("{} {}", tree.path(id_of(member)),
-                                item.problem.empty() ? fmt::format("has the shape ({}, {}), type {}",
-                                                                   item.header.shape[0], item.header.shape[1],
-                                                                   npy_type_name(item.header.type))
-                                                     : item.problem));
+                                item.problem.empty()
+                                    ? fmt::format("has the shape ({}, {}), type {}", item.header.shape[0],
+                                                  item.header.shape[1], npy_type_name(item.header.type))
+                                    : item.problem));
 }
 
 // ---- from its origin ----
@@ -202,7 +203,8 @@ void RowJob::compute_mel(std::int64_t member, const Row& row) {
 }
 
 void RowJob::compute_tokens(std::int64_t member, const Row& row) {
-  const Utterance utterance = in_.dataset.index.utterance(in_.dataset.members[static_cast<std::size_t>(member)]);
+  const Utterance utterance =
+      in_.dataset.index.utterance(in_.dataset.members[static_cast<std::size_t>(member)]);
   row.dirty_tokens = static_cast<std::int32_t>(row.tokens.size());
   name_errors(member, [&] {
     row.token_length = probe(clock_, Stage::tokens, [&] {
@@ -227,7 +229,8 @@ void RowJob::compute_extra(std::size_t extra, std::int64_t member, const Row& ro
       // [length, width], or the other way round; a vector is [1, width] in NumPy's order.
       const bool vector = from.along == Along::nothing;
       const bool upright = h.shape[0] == length && h.shape[1] == from.width;
-      const bool transposed = h.shape[1] == length && h.shape[0] == from.width && (from.transposed || !upright);
+      const bool transposed =
+          h.shape[1] == length && h.shape[0] == from.width && (from.transposed || !upright);
       if (vector ? h.shape[0] * h.shape[1] != from.width : !upright && !transposed)
         throw bad(fmt::format("must be {} x {} as most of them are ({}), but is ({}, {})", length, from.width,
                               from.name, h.shape[0], h.shape[1]));
@@ -276,8 +279,10 @@ void RowJob::transform(std::span<const float> audio, const Row& row) {
 /// A batch's bytes must not depend on what happens to be cached.
 void RowJob::round_as_cached(const Row& row) {
   if (in_.config.cache_type != CacheType::float16) return;
-  const auto bins = static_cast<std::size_t>(in_.config.mel.n_mels), frames = static_cast<std::size_t>(row.mel_length);
-  if (in_.config.mel.layout == MelLayout::frames_first) return round_through_half(row.mel.first(frames * bins));
+  const auto bins = static_cast<std::size_t>(in_.config.mel.n_mels),
+             frames = static_cast<std::size_t>(row.mel_length);
+  if (in_.config.mel.layout == MelLayout::frames_first)
+    return round_through_half(row.mel.first(frames * bins));
   const std::size_t stride = row.mel.size() / bins;
   for (std::size_t b = 0; b < bins; ++b) round_through_half(row.mel.subspan(b * stride, frames));
 }
@@ -286,7 +291,9 @@ void RowJob::pad(const Row& row) {
   const auto value = static_cast<float>(in_.config.mel_pad_value);
   const auto bins = static_cast<std::size_t>(in_.config.mel.n_mels);
   const auto from = static_cast<std::size_t>(row.mel_length), to = static_cast<std::size_t>(row.dirty_frames);
-  if (from < to && in_.config.mel.layout == MelLayout::frames_first) {
+  if (from < to && in_.config.mel.layout == MelLayout::frames_first && value == 0) {
+    std::memset(row.mel.data() + from * bins, 0, (to - from) * bins * sizeof(float));
+  } else if (from < to && in_.config.mel.layout == MelLayout::frames_first) {
     std::fill(row.mel.begin() + from * bins, row.mel.begin() + to * bins, value);
   } else if (from < to) {
     const std::size_t frames = row.mel.size() / bins;

@@ -1,5 +1,5 @@
-// The row job: one utterance from its file, or from the cache, into one row of a batch. This is what workers do
-// all day; `cache build` does it with a pack as the sink.
+// The row job: one utterance from its file, or from the cache, into one row of a batch. This is what workers
+// do all day; `cache build` does it with a pack as the sink.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -64,8 +64,8 @@ class RowJob {
  public:
   RowJob(const RowInputs& inputs, StageClock& clock, CacheCounter& counter);
 
-  /// Puts member `member` of the dataset into the row, padding included: from the cache what is there, the rest
-  /// is computed. Throws SampleError; the row may then be filled with another member.
+  /// Puts member `member` of the dataset into the row, padding included: from the cache what is there, the
+  /// rest is computed. Throws SampleError; the row may then be filled with another member.
   void fill(std::int64_t member, const Row& row);
   /// A row of length 0.
   void clear(const Row& row);

@@ -13,8 +13,8 @@ namespace {
 
 /// The keys that shape a mel, in the order in which a pack shows them.
 constexpr std::string_view mel_keys[] = {
-    "cache_type", "sample_rate", "n_fft",    "win_length",  "hop_length",   "n_mels",  "mel_fmin",
-    "mel_fmax",   "mel_scale",   "mel_norm", "mel_power",   "mel_eps",      "mel_log", "mel_floor",
+    "cache_type",  "sample_rate",  "n_fft",         "win_length", "hop_length",     "n_mels",  "mel_fmin",
+    "mel_fmax",    "mel_scale",    "mel_norm",      "mel_power",  "mel_eps",        "mel_log", "mel_floor",
     "mel_framing", "mel_pad_mode", "mel_precision", "mel_layout", "native_loading", "resample"};
 
 std::string value_of(const Config& config, std::string_view name) {
@@ -34,15 +34,17 @@ std::string_view along_name(Along along) {
 
 PackIdentity mel_pack(const Config& config) {
   std::string parameters;
-  for (const std::string_view key : mel_keys) parameters += fmt::format("{}: {}\n", key, value_of(config, key));
+  for (const std::string_view key : mel_keys)
+    parameters += fmt::format("{}: {}\n", key, value_of(config, key));
   parameters += fmt::format("mel_version: {}\ndecode_version: {}\n", mel_version, decode_version);
   return {.array = "mel", .parameters = std::move(parameters)};
 }
 
 PackIdentity token_pack(const Config& config, const Dataset& dataset) {
-  return {.array = "tokens",
-          .parameters = fmt::format("tokenizer: {:016x}\nsymbols: {}\nadd_blank: {}\n",
-                                    dataset.tokenizer->fingerprint(), dataset.symbols.size(), config.add_blank)};
+  return {
+      .array = "tokens",
+      .parameters = fmt::format("tokenizer: {:016x}\nsymbols: {}\nadd_blank: {}\n",
+                                dataset.tokenizer->fingerprint(), dataset.symbols.size(), config.add_blank)};
 }
 
 PackIdentity extra_pack(const DatasetExtra& extra) {
@@ -53,11 +55,15 @@ PackIdentity extra_pack(const DatasetExtra& extra) {
 
 SourceKey mel_source(const Utterance& u) { return {.name = xxh3(u.path), .stamp = u.stamp}; }
 
-SourceKey token_source(const Utterance& u) { return {.name = xxh3(u.text)}; }
+SourceKey token_source(const Utterance& u) {
+  return {.name = xxh3(u.path),
+          .stamp = {.size = static_cast<std::int64_t>(u.text.size()),
+                    .mtime_ns = static_cast<std::int64_t>(xxh3(u.text))}};
+}
 
 SourceKey extra_source(const Dataset& dataset, std::size_t extra, std::int64_t member) {
   const auto m = static_cast<std::size_t>(member);
-  return {.name = xxh3(dataset.index.utterance(dataset.members[m]).id),
+  return {.name = xxh3(dataset.index.utterance(dataset.members[m]).path),
           .stamp = dataset.extras[extra].tree.item(m).stamp};
 }
 
@@ -75,7 +81,8 @@ std::vector<StoredArray> stored_arrays(const Config& config, const Dataset& data
   std::vector<StoredArray> arrays;
   const auto add = [&](PackIdentity identity, ElementType type, auto want) {
     const std::filesystem::path path = folder / identity.folder_name();
-    arrays.push_back({.identity = std::move(identity), .folder = path, .type = type, .want = std::move(want)});
+    arrays.push_back(
+        {.identity = std::move(identity), .folder = path, .type = type, .want = std::move(want)});
   };
   using Wanted = StoredArray::Wanted;
   const auto utterance = [&dataset](std::int64_t member) {
@@ -85,8 +92,8 @@ std::vector<StoredArray> stored_arrays(const Config& config, const Dataset& data
     return dataset.lengths[static_cast<std::size_t>(member)];
   };
   add(mel_pack(config), config.cache_type == CacheType::float16 ? ElementType::float16 : ElementType::float32,
-      [=, &dataset, bins = config.mel.n_mels, frames_first = config.mel.layout == MelLayout::frames_first](
-          std::int64_t m) -> Wanted {
+      [=, &dataset, bins = config.mel.n_mels,
+       frames_first = config.mel.layout == MelLayout::frames_first](std::int64_t m) -> Wanted {
         if (tree_mel(dataset, m, bins)) return {};
         const std::int32_t frames = lengths(m).frames;
         return {mel_source(utterance(m)), frames_first ? frames : bins, frames_first ? bins : frames};
@@ -117,7 +124,8 @@ StoreReader open_store(const StoredArray& array, const Dataset& dataset, const P
   reader.records.resize(dataset.members.size());
   for (std::size_t m = 0; m < dataset.members.size(); ++m) {
     const auto wanted = array.want(static_cast<std::int64_t>(m));
-    const PackEntry* entry = reader.pack.find(dataset.index.utterance(dataset.members[m]).id);
+    const PackEntry* entry =
+        reader.pack.find(dataset.index.utterance(dataset.members[m]).id, wanted.source.name);
     if (entry && usable(*entry, array, wanted)) reader.records[m] = entry;
   }
   return reader;

@@ -36,7 +36,8 @@ struct StoredArray {
   std::filesystem::path folder;  ///< of the pack
   ElementType type = ElementType::float32;
 
-  /// What a member's record must be; rows is -1 where this member has none: it is read from a .npy tree in place.
+  /// What a member's record must be; rows is -1 where this member has none: it is read from a .npy tree in
+  /// place.
   struct Wanted {
     SourceKey source;
     std::int32_t rows = -1, columns = 0;
@@ -66,7 +67,8 @@ struct Stores {
   StoreReader mel, tokens;
   std::vector<StoreReader> extras;
 };
-/// As the configuration says: nothing with `preprocessing_mode: runtime`. Remembers that the packs are in use.
+/// As the configuration says: nothing with `preprocessing_mode: runtime`. Remembers that the packs are in
+/// use.
 Stores open_stores(const Config& config, const Dataset& dataset);
 
 }  // namespace penstock

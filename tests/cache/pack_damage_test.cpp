@@ -32,7 +32,7 @@ void repair_and_expect(const PackFolder& folder, std::span<const Sample> samples
     const Pack rewritten(folder.pack(), folder.identity);
     EXPECT_FALSE(something_found(rewritten));
     for (const Sample& s : samples)
-      if (rewritten.find(s.id) == nullptr) writer.append(s.record());
+      if (rewritten.find(s.id, s.source.name) == nullptr) writer.append(s.record());
     writer.finish();
   }
   const Pack pack(folder.pack(), folder.identity);
@@ -128,7 +128,7 @@ TEST(PackDamage, WithoutVerificationOnlyTheStampIsLookedAt) {
   const PackFolder folder;
   const auto samples = tiny_samples();
   write_pack(folder, samples);
-  const PackEntry e = *Pack(folder.pack(), folder.identity).find(samples[2].id);
+  const PackEntry e = *Pack(folder.pack(), folder.identity).find(samples[2].id, samples[2].source.name);
   const std::byte flipped = ~samples[2].payload[0];
   overwrite(folder.shard(0), e.offset, std::span(&flipped, 1));
   for (const bool mapped : {true, false}) {
@@ -214,7 +214,7 @@ TEST(PackDamage, UseIsNotTrustedWhenTheShardIsCutOff) {
   for (const Sample& s : samples) {
     std::vector<std::byte> copy(s.payload.size());
     try {
-      pack.read(*pack.find(s.id), scratch,
+      pack.read(*pack.find(s.id, s.source.name), scratch,
                 [&](std::span<const std::byte> p) { std::ranges::copy(p, copy.begin()); });
       EXPECT_EQ(copy, s.payload);
       ++served;
@@ -262,7 +262,7 @@ TEST(PackDamage, CheckSaysWhatIsWrong) {
   const auto samples = tiny_samples();
   write_pack(folder, samples);
   const Pack pack(folder.pack(), folder.identity);
-  const PackEntry& e = *pack.find(samples[2].id);
+  const PackEntry& e = *pack.find(samples[2].id, samples[2].source.name);
   Scratch<std::byte> scratch;
   const auto check_with_flip = [&](std::uint64_t at) {
     const std::byte old = file_bytes(folder.shard(0))[at], flipped = ~old;

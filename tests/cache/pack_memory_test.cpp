@@ -41,7 +41,7 @@ TEST(PackMemory, ReadingAllocatesNothing) {
     const long before = allocations;
     for (int twice = 0; twice < 2; ++twice)
       for (const Sample& s : samples) {
-        const PackEntry* e = pack.find(s.id);
+        const PackEntry* e = pack.find(s.id, s.source.name);
         pack.will_need(*e);
         pack.read(*e, std::span(into).first(e->bytes));
         pack.read(*e, scratch, [&](std::span<const std::byte> payload) { seen += payload.size(); });

@@ -39,8 +39,21 @@ TEST_P(PackRead, BytesBackAreBytesInForRandomRecordsInAnyShards) {
       expect_holds(pack, samples[i]);
       EXPECT_EQ(pack.id(pack.entries()[i]), samples[i].id) << "in the order of writing";
     }
-    EXPECT_EQ(pack.find("another"), nullptr);
+    EXPECT_EQ(pack.find("another", 1), nullptr);
   }
+}
+
+TEST_P(PackRead, RecordsOfOneIdFromTwoSourcesStandBesideEachOther) {
+  std::mt19937_64 random(1);
+  Sample one = make_sample("id", random), two = make_sample("id", random);
+  two.source.name = 7;
+  {
+    PackWriter writer(folder_.pack(), folder_.identity);
+    for (const Sample* s : {&one, &two}) writer.append(s->record());
+    writer.finish();
+  }
+  const Pack pack = open();
+  for (const Sample* s : {&one, &two}) expect_holds(pack, *s);
 }
 
 TEST_P(PackRead, ANewRecordOfAnIdReplacesTheOldOne) {
@@ -64,10 +77,10 @@ TEST_P(PackRead, ANewRecordOfAnIdReplacesTheOldOne) {
 
 TEST_P(PackRead, AFolderThatIsNotThereIsAnEmptyPack) {
   const Pack pack = open();
-  EXPECT_EQ(pack.find("a"), nullptr);
+  EXPECT_EQ(pack.find("a", 1), nullptr);
   EXPECT_TRUE(pack.entries().empty());
   EXPECT_TRUE(pack.problems().empty());
-  EXPECT_EQ(Pack().find("a"), nullptr);
+  EXPECT_EQ(Pack().find("a", 1), nullptr);
 }
 
 TEST_P(PackRead, AWriterThatWroteNothingLeavesNoShard) {

@@ -73,6 +73,7 @@ inline Sample make_sample(std::string id, std::mt19937_64& random, std::int32_t 
   Sample s{.id = std::move(id)};
   s.source = {
       random(), {static_cast<std::int64_t>(random() >> 1), static_cast<std::int64_t>(random() >> 1)}, 44};
+  s.source.name = xxh3(s.id);
   s.type = static_cast<ElementType>(1 + random() % 3);
   s.columns = std::array{1, 1, 80, 7}[random() % 4];
   s.rows = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(1 + most / (4 * s.columns)));
@@ -104,7 +105,7 @@ inline std::vector<std::byte> payload_of(const Pack& pack, const PackEntry& entr
 
 /// Every field and byte, by both ways of reading, and check() agrees.
 inline void expect_holds(const Pack& pack, const Sample& s) {
-  const PackEntry* e = pack.find(s.id);
+  const PackEntry* e = pack.find(s.id, s.source.name);
   ASSERT_NE(e, nullptr) << s.id;
   EXPECT_EQ(pack.id(*e), s.id);
   EXPECT_EQ(e->source, s.source);
@@ -126,7 +127,7 @@ inline void expect_holds(const Pack& pack, const Sample& s) {
 inline int expect_nothing_wrong(const Pack& pack, std::span<const Sample> samples) {
   int served = 0;
   for (const Sample& s : samples) {
-    const PackEntry* e = pack.find(s.id);
+    const PackEntry* e = pack.find(s.id, s.source.name);
     if (e == nullptr) continue;
     for (int twice = 0; twice < 2; ++twice) {
       std::vector<std::byte> bytes(e->bytes, std::byte{0x55});

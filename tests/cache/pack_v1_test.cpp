@@ -13,10 +13,10 @@ const PackIdentity identity{.array = "mel", .parameters = "bins: 2\nlanguage: ف
 const fs::path folder = fs::path(PENSTOCK_SOURCE_DIR) / "tests/data/cache-v1" / "mel-e83e15eed42f4654";
 
 template <typename T>
-Sample sample_of(std::string id, SourceKey source, ElementType type, std::int32_t columns,
-                 std::vector<T> values) {
+Sample sample_of(std::string_view id, SourceKey source, ElementType type, std::int32_t columns,
+                 const std::vector<T>& values) {
   const auto bytes = std::as_bytes(std::span(values));
-  return {.id = std::move(id),
+  return {.id = std::string(id),
           .source = source,
           .type = type,
           .rows = static_cast<std::int32_t>(values.size()) / columns,

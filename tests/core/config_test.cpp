@@ -152,8 +152,7 @@ TEST_F(ConfigTest, TheFilesThatUsersBringLoadAndMeanWhatTheySay) {
   EXPECT_EQ(bottleneck.batch_size, 48);
   EXPECT_EQ(bottleneck.num_workers, 16);
   EXPECT_EQ(bottleneck.prefetch_buffer_size, 12);
-  for (const char* key : {"device_prefetch", "overlap"})
-    EXPECT_EQ(bottleneck.pending.at(key), "true") << key;
+  for (const char* key : {"device_prefetch", "overlap"}) EXPECT_EQ(bottleneck.pending.at(key), "true") << key;
   const Config oscillation = load_fixture("oscillation.yaml");
   EXPECT_EQ(oscillation.prefetch_buffer_size, 16);
   EXPECT_EQ(oscillation.pending.at("autotune"), "true");
@@ -190,9 +189,10 @@ TEST_F(ConfigTest, EveryKeyHasHelpAndReachesItsOwnMember) {
     // Some other value is accepted, is read back, and changes no other key.
     Config changed;
     std::string value;
-    for (const char* candidate : {"false", "true",  "2",          "3",       "512",     "2000",  "0.25",
-                                  "val",   "skip",  "pad",        "htk",     "none",    "valid", "constant",
-                                  "log10", "exact", "bins_first", "runtime", "librosa", "float16", "f0=a,e=b", "text"}) {
+    for (const char* candidate :
+         {"false",      "true",    "2",       "3",       "512",      "2000",     "0.25",  "val",
+          "skip",       "pad",     "htk",     "none",    "valid",    "constant", "log10", "exact",
+          "bins_first", "runtime", "librosa", "float16", "f0=a,e=b", "text"}) {
       try {
         key.set(changed, candidate);
       } catch (const Error&) {

@@ -1,4 +1,6 @@
 // The feed and its caches: a batch's bytes never depend on what happens to be cached.
+#include "penstock/feed/cache.h"
+
 #include <algorithm>
 #include <map>
 #include <random>
@@ -10,7 +12,6 @@
 
 #include "penstock/core/error.h"
 #include "penstock/core/random.h"
-#include "penstock/feed/cache.h"
 #include "penstock/feed/feed.h"
 #include "penstock/feed/store.h"
 #include "tests/feed/made_dataset.h"
@@ -153,9 +154,10 @@ TEST(Cache, AnInterruptedBuildKeepsWhatWasFinished) {
   struct Stop {};
   const Dataset dataset = open_dataset(config);
   EXPECT_THROW(build_cache(config, dataset,
-                           {.progress = [](std::size_t done, std::size_t, std::uint64_t) {
-                             if (done >= 10) throw Stop();
-                           }}),
+                           {.progress =
+                                [](std::size_t done, std::size_t, std::uint64_t) {
+                                  if (done >= 10) throw Stop();
+                                }}),
                Stop);
   const auto kept = contents(config);
   EXPECT_GE(kept.size(), 20u);
@@ -217,7 +219,8 @@ TEST(Cache, ExactlyWhatAChangeTouchesIsRebuilt) {
   for (int round = 0; round < cases(14, 300); ++round) {
     MadeDataset made(20, 100 + static_cast<std::uint64_t>(round), 9000);
     // A symbol table of its own: else a text with a new character changes everybody's tokens.
-    SymbolTable(std::u32string_view(U"abcdefghijklmnopqrstuvwxyz ,.سلامدنیا")).save(made.folder() / "symbols.txt");
+    SymbolTable(std::u32string_view(U"abcdefghijklmnopqrstuvwxyz ,.سلامدنیا"))
+        .save(made.folder() / "symbols.txt");
     Config config = made.config();
     config.symbols = made.folder() / "symbols.txt";
     build_cache(config, open_current_dataset(config));
@@ -246,12 +249,26 @@ TEST(Cache, ExactlyWhatAChangeTouchesIsRebuilt) {
 
 TEST(Cache, EveryKeyThatChangesAMelMakesAnotherPack) {
   const MadeDataset made(6);
-  const std::map<std::string, std::string> values = {
-      {"sample_rate", "16000"}, {"n_fft", "512"},     {"win_length", "800"},      {"hop_length", "200"},
-      {"n_mels", "40"},         {"mel_fmin", "50"},   {"mel_fmax", "7000"},       {"mel_scale", "htk"},
-      {"mel_norm", "none"},     {"mel_power", "2"},   {"mel_eps", "0.5"},         {"mel_framing", "centered"},
-      {"mel_log", "log10"},     {"mel_floor", "0.5"}, {"mel_pad_mode", "constant"}, {"mel_precision", "exact"},
-      {"mel_layout", "bins_first"}, {"native_loading", "false"}, {"resample", "false"}, {"cache_type", "float16"}};
+  const std::map<std::string, std::string> values = {{"sample_rate", "16000"},
+                                                     {"n_fft", "512"},
+                                                     {"win_length", "800"},
+                                                     {"hop_length", "200"},
+                                                     {"n_mels", "40"},
+                                                     {"mel_fmin", "50"},
+                                                     {"mel_fmax", "7000"},
+                                                     {"mel_scale", "htk"},
+                                                     {"mel_norm", "none"},
+                                                     {"mel_power", "2"},
+                                                     {"mel_eps", "0.5"},
+                                                     {"mel_framing", "centered"},
+                                                     {"mel_log", "log10"},
+                                                     {"mel_floor", "0.5"},
+                                                     {"mel_pad_mode", "constant"},
+                                                     {"mel_precision", "exact"},
+                                                     {"mel_layout", "bins_first"},
+                                                     {"native_loading", "false"},
+                                                     {"resample", "false"},
+                                                     {"cache_type", "float16"}};
   const auto load = [&](const std::string& key, const std::string& value) {
     ConfigLoader loader;
     if (key == "n_fft") loader.set("win_length", "512", "test");
@@ -261,12 +278,18 @@ TEST(Cache, EveryKeyThatChangesAMelMakesAnotherPack) {
   for (const ConfigKey& key : config_keys()) {
     const bool shapes_a_mel = values.contains(key.name);
     if (!shapes_a_mel) continue;
-    EXPECT_NE(mel_pack(load(key.name, values.at(key.name))).fingerprint(), mel_pack(Config()).fingerprint()) << key.name;
+    EXPECT_NE(mel_pack(load(key.name, values.at(key.name))).fingerprint(), mel_pack(Config()).fingerprint())
+        << key.name;
   }
-  // The table above is complete: any other key leaves the first mel as it is (keys_test knows what each does).
-  const std::set<std::string> others = {"batch_size", "seed", "mel_pad_value", "shapes", "add_blank", "split"};
+  // The table above is complete: any other key leaves the first mel as it is (keys_test knows what each
+  // does).
+  const std::set<std::string> others = {"batch_size", "seed",      "mel_pad_value",
+                                        "shapes",     "add_blank", "split"};
   for (const std::string& name : others)
-    EXPECT_EQ(mel_pack(load(name, name == "split" ? "val" : name == "add_blank" ? "true" : "2")).fingerprint(),
+    EXPECT_EQ(mel_pack(load(name, name == "split"       ? "val"
+                                  : name == "add_blank" ? "true"
+                                                        : "2"))
+                  .fingerprint(),
               mel_pack(Config()).fingerprint());
 }
 
@@ -378,7 +401,15 @@ TEST(Cache, DatasetsThatShareACacheFolderStayApart) {
     EXPECT_EQ(batches(config, 6, &stats), live);
     EXPECT_EQ(stats.misses, 0);
   }
-  EXPECT_EQ(build_cache([&] { Config c = one.config(); c.cache_dir = shared; return c; }(), open_dataset(one.config())).built, 0);
+  EXPECT_EQ(build_cache(
+                [&] {
+                  Config c = one.config();
+                  c.cache_dir = shared;
+                  return c;
+                }(),
+                open_dataset(one.config()))
+                .built,
+            0);
 }
 
 TEST(Cache, AFolderThatCannotBeWrittenIsAClearError) {
@@ -410,10 +441,13 @@ TEST(NpyCache, MelsAndTokensComeFromTheTreeWithItsLengths) {
   for (int i = 0; i < 12; ++i) {
     const std::int64_t frames = 5 + i, tokens = 3 + 2 * i;
     std::vector<float> mel(static_cast<std::size_t>(frames * 80));
-    for (std::size_t k = 0; k < mel.size(); ++k) mel[k] = static_cast<float>(i * 100000 + static_cast<int>(k));
+    for (std::size_t k = 0; k < mel.size(); ++k)
+      mel[k] = static_cast<float>(i * 100000 + static_cast<int>(k));
     std::vector<std::int64_t> ids(static_cast<std::size_t>(tokens), i);
-    write_npy(made.folder() / "m" / (MadeDataset::id(i) + ".npy"), NpyType::float32, std::vector{frames, std::int64_t{80}}, bytes_of(mel));
-    write_npy(made.folder() / "t" / (MadeDataset::id(i) + ".npy"), NpyType::int64, std::vector{tokens}, bytes_of(ids));
+    write_npy(made.folder() / "m" / (MadeDataset::id(i) + ".npy"), NpyType::float32,
+              std::vector{frames, std::int64_t{80}}, bytes_of(mel));
+    write_npy(made.folder() / "t" / (MadeDataset::id(i) + ".npy"), NpyType::int64, std::vector{tokens},
+              bytes_of(ids));
   }
   Feed feed(config);
   for (int b = 0; b < 6; ++b) {
@@ -425,9 +459,13 @@ TEST(NpyCache, MelsAndTokensComeFromTheTreeWithItsLengths) {
       const auto row = batch.mel.subspan(r * static_cast<std::size_t>(batch.shape.frames) * 80,
                                          static_cast<std::size_t>(batch.shape.frames) * 80);
       for (std::size_t k = 0; k < row.size(); ++k)
-        ASSERT_EQ(row[k], k < static_cast<std::size_t>(5 + i) * 80 ? static_cast<float>(i * 100000 + static_cast<int>(k)) : 0);
-      const auto tokens = batch.tokens.subspan(r * static_cast<std::size_t>(batch.shape.tokens), static_cast<std::size_t>(batch.shape.tokens));
-      for (std::size_t k = 0; k < tokens.size(); ++k) ASSERT_EQ(tokens[k], k < static_cast<std::size_t>(3 + 2 * i) ? i : 0);
+        ASSERT_EQ(row[k], k < static_cast<std::size_t>(5 + i) * 80
+                              ? static_cast<float>(i * 100000 + static_cast<int>(k))
+                              : 0);
+      const auto tokens = batch.tokens.subspan(r * static_cast<std::size_t>(batch.shape.tokens),
+                                               static_cast<std::size_t>(batch.shape.tokens));
+      for (std::size_t k = 0; k < tokens.size(); ++k)
+        ASSERT_EQ(tokens[k], k < static_cast<std::size_t>(3 + 2 * i) ? i : 0);
     }
   }
   EXPECT_EQ(feed.stats().cache.misses, 0);
@@ -472,13 +510,16 @@ TEST(NpyCache, ExtrasArePaddedBesideTheMelLiveAndCached) {
     std::vector<float> speaker(6), two(static_cast<std::size_t>(frames) * 2);
     for (std::size_t k = 0; k < f0.size(); ++k) f0[k] = base + static_cast<int>(k);
     for (std::size_t k = 0; k < durations.size(); ++k) durations[k] = base + static_cast<int>(k);
-    for (std::size_t k = 0; k < speaker.size(); ++k) speaker[k] = static_cast<float>(base + static_cast<int>(k));
+    for (std::size_t k = 0; k < speaker.size(); ++k)
+      speaker[k] = static_cast<float>(base + static_cast<int>(k));
     // [2, frames]: the other way round
     for (std::size_t k = 0; k < two.size(); ++k) two[k] = static_cast<float>(base + static_cast<int>(k));
     write_npy(made.folder() / "f0" / name, NpyType::float64, std::vector<std::int64_t>{frames}, bytes_of(f0));
-    write_npy(made.folder() / "d" / name, NpyType::int64, std::vector<std::int64_t>{tokens}, bytes_of(durations));
+    write_npy(made.folder() / "d" / name, NpyType::int64, std::vector<std::int64_t>{tokens},
+              bytes_of(durations));
     write_npy(made.folder() / "s" / name, NpyType::float32, std::vector<std::int64_t>{6}, bytes_of(speaker));
-    write_npy(made.folder() / "e" / name, NpyType::float32, std::vector<std::int64_t>{2, frames}, bytes_of(two));
+    write_npy(made.folder() / "e" / name, NpyType::float32, std::vector<std::int64_t>{2, frames},
+              bytes_of(two));
   }
   for (const char* name : {"f0", "d", "s", "e"}) config.extra.push_back({name, made.folder() / name});
   for (const PreprocessingMode mode :
@@ -499,7 +540,8 @@ TEST(NpyCache, ExtrasArePaddedBesideTheMelLiveAndCached) {
       const auto* d = reinterpret_cast<const std::int32_t*>(batch.extras[1].data.data());
       const auto* s = reinterpret_cast<const float*>(batch.extras[2].data.data());
       const auto* e = reinterpret_cast<const float*>(batch.extras[3].data.data());
-      ASSERT_EQ(batch.extras[3].data.size(), static_cast<std::size_t>(batch.shape.rows * batch.shape.frames * 2) * 4);
+      ASSERT_EQ(batch.extras[3].data.size(),
+                static_cast<std::size_t>(batch.shape.rows * batch.shape.frames * 2) * 4);
       for (std::int32_t r = 0; r < batch.shape.rows; ++r) {
         const auto base = static_cast<int>(batch.utterances[static_cast<std::size_t>(r)]) * 1000 + 1;
         const std::int32_t frames = batch.mel_lengths[static_cast<std::size_t>(r)],
@@ -517,8 +559,8 @@ TEST(NpyCache, ExtrasArePaddedBesideTheMelLiveAndCached) {
     }
   }
   // One that does not fit is a bad sample by name; one that nobody understands is refused.
-  write_npy(made.folder() / "f0" / (MadeDataset::id(3) + ".npy"), NpyType::float32, std::vector<std::int64_t>{1},
-            bytes_of(std::vector<float>{1}));
+  write_npy(made.folder() / "f0" / (MadeDataset::id(3) + ".npy"), NpyType::float32,
+            std::vector<std::int64_t>{1}, bytes_of(std::vector<float>{1}));
   Config skipping = with_mode(config, PreprocessingMode::automatic);
   skipping.on_bad_sample = OnBadSample::skip;
   Feed feed(skipping);

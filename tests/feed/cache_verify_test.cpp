@@ -63,8 +63,9 @@ class CacheVerifyTest : public testing::Test {
     for (const StoredArray& a : stored_arrays(config, data)) {
       if (a.identity.array != array) continue;
       const Pack pack(a.folder, a.identity);
-      const PackEntry* entry = pack.find(id);
-      ASSERT_NE(entry, nullptr);
+      const auto entry = std::ranges::find_if(
+          pack.entries(), [&](const PackEntry& e) { return pack.live(e) && pack.id(e) == id; });
+      ASSERT_NE(entry, pack.entries().end());
       const fs::path shard = a.folder / pack.shards()[entry->shard];
       std::string bytes = read(shard);
       bytes[static_cast<std::size_t>(static_cast<std::int64_t>(entry->offset) + at)] ^= 0x10;
@@ -474,6 +475,16 @@ TEST_F(CacheVerifyTest, ExportKeepsSplitsApartThatUseTheSameIds) {
   EXPECT_FALSE(fs::exists(out()));
   config.split = Split::val;
   EXPECT_EQ(export_npy(config, dataset(), out()).arrays, 2 * 3);
+}
+
+TEST_F(CacheVerifyTest, SplitsThatUseTheSameIdsHaveRecordsOfTheirOwn) {
+  const MadeDataset validation(3, 2);
+  config.train_data = made.folder().string();
+  config.val_data = validation.folder().string();
+  config.dataset_path.clear();
+  build();
+  EXPECT_EQ(build_cache(config, dataset()).built, 0);
+  EXPECT_THAT(named(verify()), IsEmpty());
 }
 
 // ---- prune ----

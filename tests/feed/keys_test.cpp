@@ -23,8 +23,8 @@ std::string outcome(const ConfigLoader& loader) {
     const CacheStats cache = feed.stats().cache;
     std::ifstream file("/proc/self/maps");
     const std::string maps{std::istreambuf_iterator<char>(file), {}};
-    return out + fmt::format(" {} buffers, {} skipped, cache: {} {} {}", feed.stats().buffers, feed.skipped().size(),
-                             cache.hits > 0, cache.recomputed > 0,
+    return out + fmt::format(" {} buffers, {} skipped, cache: {} {} {}", feed.stats().buffers,
+                             feed.skipped().size(), cache.hits > 0, cache.recomputed > 0,
                              maps.find(".pack") != std::string::npos);
   } catch (const Error& e) {
     return e.what();

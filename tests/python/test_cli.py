@@ -113,7 +113,7 @@ def test_bench_reports_what_programs_rely_on(penstock, tones):
     b = json.loads(r.stdout)
     assert b["samples"] == 240 and b["samples_per_second"] == pytest.approx(240 / b["seconds"], rel=0.2)
     assert set(b["batch_ms"]) == {"mean", "std", "cv", "p50", "p99", "max"}
-    assert [s["name"] for s in b["stages"]] == ["read", "decode", "mel", "tokens", "pad"]
+    assert [s["name"] for s in b["stages"]] == ["read", "decode", "mel", "tokens", "cache", "pad"]
     assert sum(s["share"] for s in b["stages"]) == pytest.approx(1, abs=0.2)
     assert b["shapes"] == [{"rows": 8, "tokens": 256, "frames": 880, "batches": 30}]
     assert 0 < b["padding"] < 1 and 0 < b["au"] <= 1 and 0 < b["au_ceiling"] <= 1 and b["skipped"] == 0
