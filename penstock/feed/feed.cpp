@@ -109,6 +109,7 @@ struct Feed::State {
   std::int64_t open_epoch = 0, open_step = 0;
   // Batches are numbered from 1 within a start(); slot_of() says where each is.
   std::uint64_t next_sequence = 1, opened_sequence = 0;
+  std::size_t unannounced = 0;  // slots that were opened since workers were woken last
 
   std::shared_ptr<BufferPool> pool;
   std::vector<Slot> slots;
@@ -215,6 +216,7 @@ void Feed::State::start() {
   open_step = step;
   next_sequence = 1;
   opened_sequence = 0;
+  unannounced = 0;
   slots = std::vector<Slot>(depth);
   // Twice the ring: a consumer may keep as many batches as the ring holds.
   pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, extra_kinds(dataset), 2 * depth);
@@ -238,7 +240,12 @@ void Feed::State::open_next(Slot& slot) {
   ++opened_sequence;
   if (++open_step == plan.steps_per_epoch()) ++open_epoch, open_step = 0;
   openings.fetch_add(1, std::memory_order_release);
-  openings.notify_one();
+  // Waking costs the consumer more than all the rest of next(), so sleepers are woken for half a ring at a time.
+  // Workers that are awake see the slot at once.
+  if (++unannounced >= slots.size() / 2) {
+    unannounced = 0;
+    openings.notify_one();
+  }
 }
 
 // ---- the workers ----
