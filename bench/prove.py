@@ -408,6 +408,9 @@ def properties(shell):
 def interrupted(shell):
     yield from run_tests(shell, "build/tests/test_cache")
     yield from run_tests(shell, "build/tests/test_feed", "--gtest_filter=Cache*")
+    killed = shell.attempt(sys.executable, "-m", "pytest", "-q", "tests/python/test_cache_cli.py", "-k", "killed", env=LONG)
+    yield judged("`penstock cache build` killed (kill -9) at 200 random moments, then built on and exported",
+                 "as an uninterrupted build", killed.stdout.strip().splitlines()[-1].strip("= "), killed.returncode == 0)
 
 
 @proof("the feed's threads under TSan, over many random schedules")

@@ -307,7 +307,7 @@ void print_text(const json& r) {
                s["frames"].get<int>(), s["batches"].get<std::int64_t>());
   if (r.contains("limits"))
     fmt::print("\nlimits of this machine: memcpy {:.0f} rows/s, mel kernel {:.3f} us/frame on one core\n",
-             number(r["limits"]["memcpy_rows_per_s"]), number(r["limits"]["mel_us_per_frame"]));
+               number(r["limits"]["memcpy_rows_per_s"]), number(r["limits"]["mel_us_per_frame"]));
   if (r["rejected"].get<int>() > 0)
     fmt::print("{} utterances are too long or empty and were left out (penstock info names them)\n",
                r["rejected"].get<int>());
@@ -355,10 +355,10 @@ int run(Arguments& a) {
   if (!a.no_limits) {
     const json& largest = result["shapes"].back();
     const std::int64_t bins = config.mel.n_mels;
-    result["limits"] = {
-        {"memcpy_rows_per_s", memcpy_rows_per_second(largest["frames"].get<std::int64_t>() * bins, clip_floats,
-                                                     config.batch_size, result["workers"].get<int>())},
-        {"mel_us_per_frame", mel_us_per_frame(config)}};
+    result["limits"] = {{"memcpy_rows_per_s",
+                         memcpy_rows_per_second(largest["frames"].get<std::int64_t>() * bins, clip_floats,
+                                                config.batch_size, result["workers"].get<int>())},
+                        {"mel_us_per_frame", mel_us_per_frame(config)}};
   }
   if (a.repeat > 1) result["runs"] = runs;
   if (a.json)
@@ -388,7 +388,8 @@ void add_bench(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"live", "cached", "auto"}));
   a->preprocessing_mode = c->get_option("--preprocessing-mode");
   c->add_option("--run", a->run_folder, "append each measurement to RUN/log.jsonl")->type_name("RUN");
-  c->add_flag("--no-limits", a->no_limits, "do not measure the machine's limits (which takes memory: up to 1 GiB)");
+  c->add_flag("--no-limits", a->no_limits,
+              "do not measure the machine's limits (which takes memory: up to 1 GiB)");
   c->add_flag("--json", a->json, "the result for programs");
   c->footer(
       "Examples:\n  penstock bench data/en\n  penstock bench data/en --mode cached\n"

@@ -240,8 +240,8 @@ void Feed::State::open_next(Slot& slot) {
   ++opened_sequence;
   if (++open_step == plan.steps_per_epoch()) ++open_epoch, open_step = 0;
   openings.fetch_add(1, std::memory_order_release);
-  // Waking costs the consumer more than all the rest of next(), so sleepers are woken for half a ring at a time.
-  // Workers that are awake see the slot at once.
+  // Waking costs the consumer more than all the rest of next(), so sleepers are woken for half a ring at a
+  // time. Workers that are awake see the slot at once.
   if (++unannounced >= slots.size() / 2) {
     unannounced = 0;
     openings.notify_one();

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include "penstock/feed/cache.h"
 #include "penstock/feed/feed.h"
 #include "tests/feed/made_dataset.h"
 
@@ -68,11 +69,7 @@ long resident_kb(const char* field) {
 }
 
 #if PENSTOCK_COUNTS_ALLOCATIONS
-TEST(Allocation, NoneForASampleInTheSteadyState) {
-  const MadeDataset made(64);
-  Config config = made.config();
-  config.batch_size = 32;
-  config.shapes = 1;
+void expect_no_allocation_per_sample(const Config& config, const char* what) {
   Feed feed(config);
   const auto run = [&](std::int64_t epochs) {
     for (std::int64_t i = 0; i < epochs * feed.plan().steps_per_epoch(); ++i) feed.next();
@@ -83,11 +80,27 @@ TEST(Allocation, NoneForASampleInTheSteadyState) {
   run(epochs);
   const long batches = epochs * feed.plan().steps_per_epoch();
   // What is left is the shared handle of each batch.
-  EXPECT_LE(allocations - before, batches);
-  printf(
-      "EVIDENCE allocations for %ld samples of PCM WAV | none per sample | %ld, one for each of %ld "
-      "batches\n",
-      batches * 32, allocations - before, batches);
+  EXPECT_LE(allocations - before, batches) << what;
+  printf("EVIDENCE allocations for %ld samples, %s | none per sample | %ld, one for each of %ld batches\n",
+         batches * config.batch_size, what, allocations - before, batches);
+}
+
+TEST(Allocation, NoneForASampleInTheSteadyState) {
+  const MadeDataset made(64);
+  Config config = made.config();
+  config.batch_size = 32;
+  config.shapes = 1;
+  config.preprocessing_mode = PreprocessingMode::runtime;
+  expect_no_allocation_per_sample(config, "PCM WAV");
+  config.preprocessing_mode = PreprocessingMode::precompute;
+  expect_no_allocation_per_sample(config, "cached");
+  config.cache_type = CacheType::float16;
+  config.enable_memory_mapping = false;
+  expect_no_allocation_per_sample(config, "cached in float16, not mapped");
+  config.npy_mels = made.folder() / "npy/mels";
+  config.npy_tokens = made.folder() / "npy/tokens";
+  export_npy(made.config(), open_dataset(made.config()), made.folder() / "npy");
+  expect_no_allocation_per_sample(config, ".npy trees");
 }
 #endif
 

@@ -177,7 +177,7 @@ def test_only_what_has_changed_is_built_again(cache, data, tmp_path):
 
 
 def test_a_killed_build_goes_on_from_there(cache, data, tmp_path):
-    """kill -9 at 20 random moments; the reference kernel is slow, so that most of them hit the work."""
+    """kill -9 at 20 (PENSTOCK_LONG: 200) random moments; the reference kernel is slow, so that most of them hit the work."""
     manifest = data / "metadata.csv"
     manifest.write_text("".join(manifest.read_text(encoding="utf-8").splitlines(True)[:10]), encoding="utf-8")
     flags = ("--disable-native-loading", "--shard-mib", 1)
@@ -187,7 +187,7 @@ def test_a_killed_build_goes_on_from_there(cache, data, tmp_path):
     seconds = time.monotonic() - start
     whole = exported(cache, data, tmp_path / "whole", flags[0])
     moments, kept = random.Random(5), []
-    for _ in range(20):
+    for _ in range(200 if os.environ.get("PENSTOCK_LONG") else 20):
         shutil.rmtree(packs(data, "mel")[0], ignore_errors=True)
         build = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)
         time.sleep(moments.uniform(0, seconds))
