@@ -303,6 +303,7 @@ def build(shell, rounds=3):
                    f"{middle(runs, 'samples_per_second'):,.0f}, {middle(runs, 'seconds'):.1f}, {middle(runs, 'bytes') / 1e9:.2f} GB")
         yield at_least(f"a build, {kind}, in times of the live feed", middle(runs, "samples_per_second") / speed, 0.85, "x")
     yield Line("dd conv=fsync of the float32 bytes to the same disk", "", f"{median(plain):.1f} s")
+    yield Line("the profile of a build", "", "docs/decisions/0010-what-a-build-costs.md")
 
 
 class MemoryGroup:

@@ -11,6 +11,7 @@
 #include "penstock/core/threads.h"
 #include "penstock/features/half.h"
 #include "penstock/feed/cache.h"
+#include "penstock/feed/cache_work.h"
 #include "penstock/feed/row.h"
 #include "penstock/feed/store.h"
 
@@ -118,23 +119,16 @@ struct Build {
   std::atomic<std::int64_t> built{0};
   std::mutex progress_mutex, bad_mutex;
 
-  void work(RowJob& job);
-  void add(RowJob& job, BatchBuffer& buffer, Scratch<std::uint16_t>& halves, std::size_t m);
+  void work(MemberArrays& arrays);
+  void add(MemberArrays& arrays, Scratch<std::uint16_t>& halves, std::size_t m);
   void show_progress();
 };
 
-void Build::work(RowJob& job) {
-  Shape largest{.rows = 1, .tokens = 1, .frames = 1};
-  for (const Lengths& l : dataset.lengths)
-    largest = {1, std::max(largest.tokens, l.tokens), std::max(largest.frames, l.frames)};
-  std::vector<ExtraKind> kinds;
-  for (const DatasetExtra& e : dataset.extras)
-    kinds.push_back({.name = e.name, .along = e.along, .width = e.width, .type = e.type});
-  BatchBuffer buffer(largest, config.mel.n_mels, kinds);
+void Build::work(MemberArrays& arrays) {
   Scratch<std::uint16_t> halves;
   for (std::size_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < members.size();) {
     try {
-      add(job, buffer, halves, members[i]);
+      add(arrays, halves, members[i]);
     } catch (const SampleError& e) {
       if (config.on_bad_sample == OnBadSample::fail) throw;
       const std::lock_guard lock(bad_mutex);
@@ -145,16 +139,14 @@ void Build::work(RowJob& job) {
   }
 }
 
-void Build::add(RowJob& job, BatchBuffer& buffer, Scratch<std::uint16_t>& halves, std::size_t m) {
+void Build::add(MemberArrays& arrays, Scratch<std::uint16_t>& halves, std::size_t m) {
   const auto member = static_cast<std::int64_t>(m);
-  const Lengths lengths = dataset.lengths[m];
-  buffer.reshape({.rows = 1, .tokens = lengths.tokens, .frames = lengths.frames});  // exactly this member's
-  const Row row = buffer.row(0);
+  const Row row = arrays.row(member);
   for (const Target& target : targets) {
     if (!target.missing[m]) continue;
     std::span<const std::byte> payload;
     if (target.number == 0) {
-      job.compute_mel(member, row);
+      arrays.job.compute_mel(member, row);
       payload = std::as_bytes(row.mel);
       if (target.array.type == ElementType::float16) {
         const std::span<std::uint16_t> narrow = halves.of(row.mel.size());
@@ -162,10 +154,10 @@ void Build::add(RowJob& job, BatchBuffer& buffer, Scratch<std::uint16_t>& halves
         payload = std::as_bytes(narrow);
       }
     } else if (target.number == 1) {
-      job.compute_tokens(member, row);
+      arrays.job.compute_tokens(member, row);
       payload = std::as_bytes(row.tokens.first(static_cast<std::size_t>(row.token_length)));
     } else {
-      job.compute_extra(target.number - 2, member, row);
+      arrays.job.compute_extra(target.number - 2, member, row);
       payload = row.extra(target.number - 2);
     }
     const auto want = target.array.want(member);
@@ -212,11 +204,9 @@ CacheBuildReport build_cache(const Config& config, const Dataset& dataset, const
   const int threads = config.num_workers > 0 ? config.num_workers : available_cpus();
   try {
     parallel_for(static_cast<std::size_t>(threads), threads, [&](std::size_t) {
-      StageClock clock;
-      CacheCounter counter;
-      RowJob job(inputs, clock, counter);
+      MemberArrays arrays(inputs);
       try {
-        build.work(job);
+        build.work(arrays);
       } catch (...) {
         build.next = build.members.size();  // the others stop as well
         throw;

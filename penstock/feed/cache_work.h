@@ -72,7 +72,7 @@ class MemberArrays {
   explicit MemberArrays(const RowInputs& inputs)
       : dataset_(inputs.dataset),
         job(inputs, clock_, counter_),
-        buffer_(longest(dataset_), inputs.config.mel.n_mels, kinds(dataset_)) {}
+        buffer_(longest(dataset_), inputs.config.mel.n_mels, extra_kinds(dataset_)) {}
 
   /// Its memory holds anything; `job` fills it.
   Row row(std::int64_t member) {
@@ -87,11 +87,6 @@ class MemberArrays {
     for (const Lengths& l : dataset.lengths)
       shape = {1, std::max(shape.tokens, l.tokens), std::max(shape.frames, l.frames)};
     return shape;
-  }
-  static std::vector<ExtraKind> kinds(const Dataset& dataset) {
-    std::vector<ExtraKind> result;
-    for (const DatasetExtra& e : dataset.extras) result.push_back({e.name, e.along, e.width, e.type});
-    return result;
   }
 
   const Dataset& dataset_;

@@ -35,13 +35,6 @@ Dataset prepared(const Config& config, const OpenOptions& options) {
   return dataset;
 }
 
-std::vector<ExtraKind> extra_kinds(const Dataset& dataset) {
-  std::vector<ExtraKind> kinds;
-  for (const DatasetExtra& e : dataset.extras)
-    kinds.push_back({.name = e.name, .along = e.along, .width = e.width, .type = e.type});
-  return kinds;
-}
-
 /// Batches that come to `readahead_bytes`.
 std::int64_t readahead_batches(const Plan& plan, std::int32_t bins) {
   const Shape shape = plan.largest();

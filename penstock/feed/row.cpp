@@ -20,6 +20,13 @@ void CacheCounter::add_to(CacheStats& sum) const {
   sum.bytes_read += get(bytes_);
 }
 
+std::vector<ExtraKind> extra_kinds(const Dataset& dataset) {
+  std::vector<ExtraKind> kinds;
+  for (const DatasetExtra& e : dataset.extras)
+    kinds.push_back({.name = e.name, .along = e.along, .width = e.width, .type = e.type});
+  return kinds;
+}
+
 RowJob::RowJob(const RowInputs& inputs, StageClock& clock, CacheCounter& counter)
     : in_(inputs),
       clock_(clock),

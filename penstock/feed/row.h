@@ -23,7 +23,7 @@ namespace penstock {
 /// What the cache did for a run. Every array of a row counts; all stay 0 with `preprocessing_mode: runtime`.
 struct CacheStats {
   std::int64_t hits = 0;        ///< read from a pack or a .npy tree
-  std::int64_t misses = 0;      ///< computed, since it was not there
+  std::int64_t misses = 0;      ///< taken from its origin, since it was not there
   std::int64_t recomputed = 0;  ///< computed, since it was damaged
   std::uint64_t bytes_read = 0;
 };
@@ -46,6 +46,9 @@ class CacheCounter {
   }
   alignas(64) std::atomic<std::uint64_t> hits_{0}, misses_{0}, recomputed_{0}, bytes_{0};
 };
+
+/// The arrays beside the mel, as batch buffers want to know them.
+std::vector<ExtraKind> extra_kinds(const Dataset& dataset);
 
 /// What all workers share. Everything must outlive the jobs.
 struct RowInputs {

@@ -68,7 +68,7 @@ SourceKey extra_source(const Dataset& dataset, std::size_t extra, std::int64_t m
 }
 
 std::filesystem::path pack_folder(const Config& config, const Dataset& dataset) {
-  const std::filesystem::path folder = cache_folder(config);
+  std::filesystem::path folder = cache_folder(config);
   if (config.cache_dir.empty()) return folder;
   // Datasets that share a cache_dir may have the same ids.
   const std::string root = dataset.index.root().string();
@@ -79,10 +79,9 @@ std::filesystem::path pack_folder(const Config& config, const Dataset& dataset) 
 std::vector<StoredArray> stored_arrays(const Config& config, const Dataset& dataset) {
   const std::filesystem::path folder = pack_folder(config, dataset);
   std::vector<StoredArray> arrays;
-  const auto add = [&](PackIdentity identity, ElementType type, auto want) {
+  const auto add = [&](const PackIdentity& identity, ElementType type, auto want) {
     const std::filesystem::path path = folder / identity.folder_name();
-    arrays.push_back(
-        {.identity = std::move(identity), .folder = path, .type = type, .want = std::move(want)});
+    arrays.push_back({.identity = identity, .folder = path, .type = type, .want = std::move(want)});
   };
   using Wanted = StoredArray::Wanted;
   const auto utterance = [&dataset](std::int64_t member) {
