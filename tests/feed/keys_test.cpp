@@ -50,7 +50,8 @@ TEST(Keys, EachOneIsNoticed) {
     build_cache(cached, dataset);
     for (const StoredArray& array : stored_arrays(cached, dataset)) {
       std::fstream shard(array.folder / "00000.pack", std::ios::binary | std::ios::in | std::ios::out);
-      for (const PackEntry& entry : Pack(array.folder, array.identity).entries().first(25))
+      const Pack pack(array.folder, array.identity);
+      for (const PackEntry& entry : pack.entries().first(25))
         shard.seekp(static_cast<std::streamoff>(entry.offset)) << "damaged";
     }
     const std::vector<float> mel(9 * 80, 2.0F);
