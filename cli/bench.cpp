@@ -160,13 +160,13 @@ json cache_json(const CacheStats& before, const CacheStats& after) {
 std::unique_ptr<Feed> open_feed(const Config& config) {
   ProgressBar indexing("indexing"), building("caching");
   auto feed = std::make_unique<Feed>(
-      config,
-      OpenOptions{.progress = [&](std::size_t done, std::size_t total) { indexing.update(done, total); },
-                  .building =
-                      [&](std::size_t done, std::size_t total, std::uint64_t bytes) {
-                        indexing.clear();
-                        building.update(done, total, bytes);
-                      }});
+      config, FeedOptions{.open = {.progress = [&](std::size_t done,
+                                                   std::size_t total) { indexing.update(done, total); },
+                                   .building =
+                                       [&](std::size_t done, std::size_t total, std::uint64_t bytes) {
+                                         indexing.clear();
+                                         building.update(done, total, bytes);
+                                       }}});
   indexing.clear();
   building.clear();
   return feed;

@@ -19,6 +19,9 @@ enum class OnBadSample { fail, skip };
 /// where it is missing); automatic uses what is there and computes the rest.
 enum class PreprocessingMode { automatic, runtime, precompute };
 enum class CacheType { float32, float16 };
+/// What of a sample is cached: its mel, its samples as 16-bit PCM, or what pays (chosen when a cache is
+/// built).
+enum class CacheKind { mel, pcm, automatic };
 /// What becomes of utterances that do not fill a batch; `automatic` drops in training and pads in validation.
 enum class RemainderRule { automatic, drop, wrap, pad };
 
@@ -37,8 +40,8 @@ struct Config {
   double val_fraction = 0.05;
 
   // What a batch is.
-  std::int32_t batch_size = 16;
-  std::int32_t shapes = 4;  ///< 0: dynamic
+  std::int32_t batch_size = 16;  ///< 0: auto, as many rows in each shape as device_memory has room for
+  std::int32_t shapes = 4;       ///< 0: dynamic
   bool pad_to_fixed_length = false;
   std::int32_t max_text_length = 0;  ///< tokens; 0: the dataset's longest
   std::int32_t max_mel_frames = 0;   ///< 0: the dataset's longest
@@ -56,6 +59,7 @@ struct Config {
   bool add_blank = false;
   std::string symbols;
   CacheType cache_type = CacheType::float32;  ///< of cached mels; float16 rounds live ones too
+  CacheKind cache_kind = CacheKind::mel;      ///< pcm rounds live audio to 16 bits too
   std::string npy_mels, npy_tokens;           ///< trees of .npy files to use as caches; empty: looked for
   std::vector<ExtraSource> extra;
 
@@ -66,8 +70,17 @@ struct Config {
   bool auto_rebuild_token_cache = true;
   bool enable_memory_mapping = true;
   bool native_loading = true;
-  std::int32_t num_workers = 0;  ///< 0: as many as there are CPUs
+  std::int32_t num_workers = 0;  ///< 0: auto
   std::int32_t prefetch_buffer_size = 8;
+  bool autotune = true;
+
+  // Where batches go.
+  std::string device = "cpu";
+  bool device_prefetch = true;
+  bool overlap = true;
+  std::int32_t device_buffer_size = 2;
+  std::int64_t device_memory = 0;         ///< bytes; 0: what the device has free
+  std::int64_t frame_memory = 1'000'000;  ///< bytes of it that a training step needs for each frame of a row
 
   /// Keys that users' files have and whose feature this version does not have yet: checked, shown, not used.
   std::map<std::string, std::string, std::less<>> pending;

@@ -57,6 +57,44 @@ ConfigKey number(const std::string& name, Member member, T low, T high, const st
           .get = [=](const Config& c) { return fmt::format("{}", member(const_cast<Config&>(c))); }};
 }
 
+/// A number of bytes: 1000000, 512MB, 24GB, 24GiB; with `word`, that word for 0.
+template <typename Member>
+ConfigKey bytes(const std::string& name, const std::string& word, Member member, const std::string& help) {
+  static constexpr std::pair<std::string_view, double> units[] = {
+      {"KB", 1e3},         {"MB", 1e6},         {"GB", 1e9},         {"TB", 1e12},
+      {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}, {"TiB", 1ULL << 40}};
+  const auto set = [=](Config& c, const std::string& v) {
+    if (!word.empty() && v == word) return void(member(c) = 0);
+    const std::size_t digits = std::min(v.find_first_not_of("0123456789."), v.size());
+    const std::string unit = v.substr(digits);
+    const auto* known = std::ranges::find(units, unit, [](const auto& u) { return u.first; });
+    try {
+      if (!unit.empty() && known == std::end(units)) throw Error("");
+      member(c) = static_cast<std::int64_t>(parse_number<double>(v.substr(0, digits), 1, 1e15) *
+                                            (unit.empty() ? 1 : known->second));
+    } catch (const Error&) {
+      throw Error(fmt::format("must be a number of bytes such as 24GB{}, but is '{}'",
+                              word.empty() ? "" : " or " + word, v));
+    }
+  };
+  const auto get = [=](const Config& c) {
+    const std::int64_t v = member(const_cast<Config&>(c));
+    return v == 0 ? word : std::to_string(v);
+  };
+  return {.name = name, .help = help, .set = set, .get = get};
+}
+
+ConfigKey device(const std::string& name, const std::string& help) {
+  const auto set = [](Config& c, const std::string& v) {
+    const bool numbered = v.starts_with("cuda:") && v.size() > 5 && v.size() < 9 &&
+                          v.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (v != "cpu" && v != "cuda" && v != "simulated" && !numbered)
+      throw Error(fmt::format("must be cpu, cuda, cuda:N or simulated, but is '{}'", v));
+    c.device = v;
+  };
+  return {.name = name, .help = help, .set = set, .get = [](const Config& c) { return c.device; }};
+}
+
 /// A whole number with a word for 0: `auto`, `dynamic`.
 template <typename Member>
 ConfigKey number_or(const std::string& name, const std::string& word, Member member, std::int32_t high,
@@ -194,7 +232,8 @@ std::vector<ConfigKey> make_keys() {
       number<double>("val_fraction", MEMBER(val_fraction), 0, 0.9,
                      "share of the ids, by hash, that is held out for validation"),
 
-      number<int32_t>("batch_size", MEMBER(batch_size), 1, 32768, "rows of a batch, per rank"),
+      number_or("batch_size", "auto", MEMBER(batch_size), 32768,
+                "rows of a batch, per rank (auto: in each shape as many as device_memory has room for)"),
       number_or("shapes", "dynamic", MEMBER(shapes), 64,
                 "how many fixed shapes the batches may have, or dynamic: each batch its own (for debugging)"),
       boolean("pad_to_fixed_length", MEMBER(pad_to_fixed_length),
@@ -251,6 +290,10 @@ std::vector<ConfigKey> make_keys() {
       choice<CacheType>("cache_type", MEMBER(cache_type),
                         std::array<std::string_view, 2>{"float32", "float16"},
                         "what cached mels are stored as; float16 rounds live ones as well"),
+      choice<CacheKind>(
+          "cache_kind", MEMBER(cache_kind), std::array<std::string_view, 3>{"mel", "pcm", "auto"},
+          "what is cached: the mel, the decoded samples (16 bits; rounds live ones as well), or what "
+          "pays when the cache is built"),
       text("npy_mels", MEMBER(npy_mels),
            "folder of <id>.npy mels to use as a cache (default: looked for in the dataset's folder)"),
       text("npy_tokens", MEMBER(npy_tokens),
@@ -272,13 +315,26 @@ std::vector<ConfigKey> make_keys() {
       boolean("native_loading", MEMBER(native_loading),
               "the fused kernel; false: the double-precision reference"),
       number_or("num_workers", "auto", MEMBER(num_workers), 1024,
-                "threads that fill batches (auto: one per CPU)"),
+                "threads that fill batches (auto: what the consumer needs, see autotune; else one per CPU)"),
       number<int32_t>("prefetch_buffer_size", MEMBER(prefetch_buffer_size), 2, 1024,
                       "batches in the ring, the consumer's included"),
 
-      pending("device_prefetch", "the device stage", true),
-      pending("overlap", "the device stage", true),
-      pending("autotune", "the device stage", true),
+      boolean("autotune", MEMBER(autotune),
+              "with num_workers auto: as few active workers and as little depth as keep the consumer from "
+              "waiting"),
+
+      device("device", "cpu | cuda | cuda:N | simulated: where batches go"),
+      boolean(
+          "device_prefetch", MEMBER(device_prefetch),
+          "copy batches to the device ahead, from pinned memory; false: when they are asked for, from any"),
+      boolean("overlap", MEMBER(overlap), "copy the next batch while the device computes; false: in turn"),
+      number<int32_t>("device_buffer_size", MEMBER(device_buffer_size), 2, 64,
+                      "batches in the device's memory, the consumer's included"),
+      bytes("device_memory", "auto", MEMBER(device_memory),
+            "what batch_size auto may fill, such as 24GB (auto: what the device has free)"),
+      bytes("frame_memory", "", MEMBER(frame_memory),
+            "how much of it a training step needs for each frame of a row"),
+
       pending("plan_steps", "the trainer", true),
       pending("gradient_accumulation_steps", "the trainer", false, 1, 65536),
       pending("learning_rate", "the trainer", false, 0, 1000),
@@ -295,12 +351,19 @@ std::span<const ConfigKey> config_keys() {
 
 std::span<const ConfigAlias> config_aliases() {
   static constexpr ConfigAlias aliases[] = {
-      {"use_tf_native_loading", "native_loading"},     {"tf_native_loading", "native_loading"},
-      {"enable_static_shapes", "pad_to_fixed_length"}, {"prefetch_to_gpu", "device_prefetch"},
-      {"enhanced_gpu_prefetch", "device_prefetch"},    {"gpu_prefetch", "device_prefetch"},
-      {"optimize_cpu_gpu_overlap", "overlap"},         {"cpu_gpu_overlap", "overlap"},
-      {"auto_tune_performance", "autotune"},           {"enable_graph_mode", "plan_steps"},
-      {"enable_xla_compilation", "plan_steps"},        {"enable_eager_debug", "plan_steps", true},
+      {"use_tf_native_loading", "native_loading"},
+      {"tf_native_loading", "native_loading"},
+      {"enable_static_shapes", "pad_to_fixed_length"},
+      {"prefetch_to_gpu", "device_prefetch"},
+      {"enhanced_gpu_prefetch", "device_prefetch"},
+      {"gpu_prefetch", "device_prefetch"},
+      {"optimize_cpu_gpu_overlap", "overlap"},
+      {"cpu_gpu_overlap", "overlap"},
+      {"auto_tune_performance", "autotune"},
+      {"memory_mapping", "enable_memory_mapping"},
+      {"enable_graph_mode", "plan_steps"},
+      {"enable_xla_compilation", "plan_steps"},
+      {"enable_eager_debug", "plan_steps", true},
   };
   return aliases;
 }

@@ -80,6 +80,11 @@ struct Batch {
   std::span<const std::uint8_t> replaced;       ///< [rows] 1 where a bad sample's place was filled by rule
   std::span<const ExtraArray> extras;           ///< in the order of the configuration
 
+  /// Every array above lies in here, so that one copy takes the whole batch. The first `small_bytes` hold
+  /// lengths, speakers, utterances and replaced.
+  std::span<const std::byte> block;
+  std::size_t small_bytes = 0;
+
   std::shared_ptr<const void> memory;  ///< owns what the spans show
 };
 

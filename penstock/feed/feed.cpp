@@ -51,9 +51,10 @@ std::vector<SkippedSample> samples_of(const std::map<std::int64_t, SkippedSample
 }  // namespace
 
 struct Feed::State {
-  State(const Config& c, const OpenOptions& options)
+  State(const Config& c, const FeedOptions& o)
       : config(checked(c)),
-        dataset(prepared(config, options)),
+        options(o),
+        dataset(prepared(config, options.open)),
         stores(open_stores(config, dataset)),
         root(File::open_folder(dataset.index.root())),
         mel(config.mel),
@@ -87,6 +88,7 @@ struct Feed::State {
   Slot& slot_of(std::uint64_t sequence) { return slots[sequence % slots.size()]; }
 
   const Config config;
+  const FeedOptions options;
   const Dataset dataset;
   const Stores stores;
   const File root;
@@ -120,7 +122,7 @@ struct Feed::State {
 
 // ---- the consumer ----
 
-Feed::Feed(const Config& config, const OpenOptions& options)
+Feed::Feed(const Config& config, const FeedOptions& options)
     : state_(std::make_unique<State>(config, options)) {
   state_->start();
 }
@@ -212,7 +214,8 @@ void Feed::State::start() {
   unannounced = 0;
   slots = std::vector<Slot>(depth);
   // Twice the ring: a consumer may keep as many batches as the ring holds.
-  pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, extra_kinds(dataset), 2 * depth);
+  pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, extra_kinds(dataset), 2 * depth,
+                                      options.memory);
   for (std::size_t i = 0; i < depth; ++i) open_next(slot_of(opened_sequence + 1));
   for (std::size_t w = 0; w < clocks.size(); ++w)
     workers.emplace_back([this, w](const std::stop_token& stopping) { work(stopping, w); });

@@ -3,9 +3,11 @@
 //   Feed feed(config);
 //   for (;;) { Batch batch = feed.next(); ... }
 //
-// One thread calls the methods; batches may go to any thread and may outlive the feed.
+// One thread calls the methods; stats(), skipped() and recomputed() may be called by any. Batches may go to
+// any thread and may outlive the feed.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "penstock/core/config.h"
+#include "penstock/core/memory.h"
 #include "penstock/core/types.h"
 #include "penstock/feed/dataset.h"
 #include "penstock/feed/row.h"
@@ -38,6 +41,19 @@ struct SkippedSample {
   std::int64_t times = 0;
 };
 
+/// One decision of the autotuner.
+struct TuneChange {
+  std::int64_t epoch = 0, step = 0;  ///< of the batch after which it was made
+  int workers = 0, depth = 0;        ///< from here on
+  std::string reason;
+};
+
+struct FeedOptions {
+  OpenOptions open;
+  std::shared_ptr<BatchMemory> memory = heap_memory();  ///< what batches are made of
+  std::function<void(const TuneChange&)> tuned;         ///< called by next()
+};
+
 struct FeedStats {
   std::array<double, stage_count> stage_seconds{};  ///< over all workers
   std::int64_t samples = 0;                         ///< rows of batches that were delivered
@@ -45,6 +61,8 @@ struct FeedStats {
   double ring_level = 0;     ///< batches that were ready when next() was called, on average
   std::int64_t buffers = 0;  ///< batch buffers that were made
   CacheStats cache;
+  int active_workers = 0, depth = 0;  ///< at present
+  std::int64_t tune_changes = 0;
 };
 
 class Feed {
@@ -52,7 +70,7 @@ class Feed {
   /// Opens the dataset, builds what is missing of the cache (`preprocessing_mode: precompute`) and starts to
   /// fill. Throws Error, and with `on_bad_sample: fail` a SampleError for an
   /// utterance that the index already knows to be bad.
-  explicit Feed(const Config& config, const OpenOptions& options = {});
+  explicit Feed(const Config& config, const FeedOptions& options = {});
   /// Stops at once: at most a row per worker is finished.
   ~Feed();
   Feed(const Feed&) = delete;

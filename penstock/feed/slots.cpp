@@ -1,7 +1,6 @@
 #include "penstock/feed/slots.h"
 
 #include <algorithm>
-#include <new>
 
 #include <fmt/format.h>
 
@@ -10,7 +9,7 @@
 namespace penstock {
 namespace {
 
-constexpr std::align_val_t line{64};
+constexpr std::size_t line = 64;
 
 std::size_t area(std::int32_t a, std::int32_t b) {
   return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
@@ -25,35 +24,51 @@ std::size_t extra_row_bytes(const ExtraKind& kind, const Shape& shape) {
 
 }  // namespace
 
-void BatchBuffer::Free::operator()(float* p) const { ::operator delete[](p, line); }
-
-BatchBuffer::BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras)
+BatchBuffer::BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras,
+                         std::shared_ptr<BatchMemory> memory)
     : bins_(bins),
-      mel_(static_cast<float*>(::operator new[](
-          area(largest.rows, largest.frames) * static_cast<std::size_t>(bins) * sizeof(float), line))),
-      tokens_(area(largest.rows, largest.tokens)),
-      extra_kinds_(extras.begin(), extras.end()) {
-  const auto rows = static_cast<std::size_t>(largest.rows);
-  for (auto* v : {&token_lengths_, &mel_lengths_, &speakers_, &dirty_tokens_, &dirty_frames_})
-    v->resize(rows);
-  utterances_.resize(rows);
-  replaced_.resize(rows);
-  for (const ExtraKind& kind : extra_kinds_) {
-    extra_memory_.emplace_back(rows * extra_row_bytes(kind, largest));
-    extra_fields_.push_back({.data = extra_memory_.back().data()});
+      extra_kinds_(extras.begin(), extras.end()),
+      block_(nullptr, Release{std::move(memory)}),
+      dirty_tokens_(static_cast<std::size_t>(largest.rows)),
+      dirty_frames_(static_cast<std::size_t>(largest.rows)) {
+  const std::size_t bytes = layout_of(largest).bytes;
+  block_.reset(static_cast<std::byte*>(block_.get_deleter().memory->allocate(bytes)));
+  for (const ExtraKind& kind : extra_kinds_)
     extra_arrays_.push_back({.name = kind.name, .along = kind.along, .width = kind.width, .type = kind.type});
-  }
+  extra_fields_.resize(extra_kinds_.size());
+}
+
+BatchBuffer::Layout BatchBuffer::layout_of(const Shape& shape) const {
+  Layout layout;
+  const auto add = [&](std::size_t bytes) {
+    const std::size_t at = layout.bytes;
+    layout.bytes = (at + bytes + line - 1) / line * line;
+    return at;
+  };
+  const auto rows = static_cast<std::size_t>(shape.rows);
+  layout.token_lengths = add(rows * sizeof(std::int32_t));
+  layout.mel_lengths = add(rows * sizeof(std::int32_t));
+  layout.speakers = add(rows * sizeof(std::int32_t));
+  layout.utterances = add(rows * sizeof(std::int64_t));
+  layout.replaced = add(rows);
+  layout.small_bytes = layout.bytes;
+  layout.tokens = add(area(shape.rows, shape.tokens) * sizeof(std::int32_t));
+  layout.mel = add(area(shape.rows, shape.frames) * static_cast<std::size_t>(bins_) * sizeof(float));
+  for (const ExtraKind& kind : extra_kinds_)
+    layout.extras.push_back(add(rows * extra_row_bytes(kind, shape)));
+  return layout;
 }
 
 void BatchBuffer::reshape(const Shape& shape) {
   if (shape == shape_) return;
   shape_ = shape;
+  layout_ = layout_of(shape);
   std::fill(dirty_tokens_.begin(), dirty_tokens_.end(), shape.tokens);
   std::fill(dirty_frames_.begin(), dirty_frames_.end(), shape.frames);
   for (std::size_t i = 0; i < extra_kinds_.size(); ++i) {
-    extra_fields_[i].row_bytes = extra_row_bytes(extra_kinds_[i], shape);
-    extra_arrays_[i].data = {extra_fields_[i].data,
-                             static_cast<std::size_t>(shape.rows) * extra_fields_[i].row_bytes};
+    const std::size_t row_bytes = extra_row_bytes(extra_kinds_[i], shape);
+    extra_fields_[i] = {.data = at<std::byte>(layout_.extras[i]), .row_bytes = row_bytes};
+    extra_arrays_[i].data = {extra_fields_[i].data, static_cast<std::size_t>(shape.rows) * row_bytes};
   }
 }
 
@@ -61,13 +76,13 @@ Row BatchBuffer::row(std::int32_t r) {
   const auto i = static_cast<std::size_t>(r);
   const std::size_t mel_size = area(shape_.frames, bins_),
                     token_size = static_cast<std::size_t>(shape_.tokens);
-  return {.tokens = {tokens_.data() + i * token_size, token_size},
-          .mel = {mel_.get() + i * mel_size, mel_size},
-          .token_length = token_lengths_[i],
-          .mel_length = mel_lengths_[i],
-          .speaker = speakers_[i],
-          .utterance = utterances_[i],
-          .replaced = replaced_[i],
+  return {.tokens = {at<std::int32_t>(layout_.tokens) + i * token_size, token_size},
+          .mel = {at<float>(layout_.mel) + i * mel_size, mel_size},
+          .token_length = at<std::int32_t>(layout_.token_lengths)[i],
+          .mel_length = at<std::int32_t>(layout_.mel_lengths)[i],
+          .speaker = at<std::int32_t>(layout_.speakers)[i],
+          .utterance = at<std::int64_t>(layout_.utterances)[i],
+          .replaced = at<std::uint8_t>(layout_.replaced)[i],
           .dirty_tokens = dirty_tokens_[i],
           .dirty_frames = dirty_frames_[i],
           .extras = extra_fields_,
@@ -81,14 +96,16 @@ Batch BatchBuffer::view(std::shared_ptr<const BatchBuffer> self, std::int64_t ep
           .bins = bins_,
           .epoch = epoch,
           .step = step,
-          .tokens = {tokens_.data(), area(shape_.rows, shape_.tokens)},
-          .token_lengths = {token_lengths_.data(), rows},
-          .mel = {mel_.get(), area(shape_.rows, shape_.frames) * static_cast<std::size_t>(bins_)},
-          .mel_lengths = {mel_lengths_.data(), rows},
-          .speakers = {speakers_.data(), rows},
-          .utterances = {utterances_.data(), rows},
-          .replaced = {replaced_.data(), rows},
+          .tokens = {at<std::int32_t>(layout_.tokens), area(shape_.rows, shape_.tokens)},
+          .token_lengths = {at<std::int32_t>(layout_.token_lengths), rows},
+          .mel = {at<float>(layout_.mel), area(shape_.rows, shape_.frames) * static_cast<std::size_t>(bins_)},
+          .mel_lengths = {at<std::int32_t>(layout_.mel_lengths), rows},
+          .speakers = {at<std::int32_t>(layout_.speakers), rows},
+          .utterances = {at<std::int64_t>(layout_.utterances), rows},
+          .replaced = {at<std::uint8_t>(layout_.replaced), rows},
           .extras = extra_arrays_,
+          .block = {block_.get(), layout_.bytes},
+          .small_bytes = layout_.small_bytes,
           .memory = std::move(self)};
 }
 
@@ -108,7 +125,7 @@ std::shared_ptr<BatchBuffer> BufferPool::take() {
                       most_));
     }
   }
-  if (!buffer) buffer = std::make_unique<BatchBuffer>(largest_, bins_, extras_);
+  if (!buffer) buffer = std::make_unique<BatchBuffer>(largest_, bins_, extras_, memory_);
   BatchBuffer* raw = buffer.release();
   return {raw,
           [pool = shared_from_this()](BatchBuffer* b) { pool->give_back(std::unique_ptr<BatchBuffer>(b)); }};

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "penstock/core/memory.h"
 #include "penstock/core/types.h"
 #include "penstock/plan/plan.h"
 
@@ -50,10 +51,12 @@ struct Row {
   }
 };
 
-/// Memory for a batch of any of a plan's shapes.
+/// Memory for a batch of any of a plan's shapes: one block, whose arrays move with the shape.
 class BatchBuffer {
  public:
-  BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras = {});
+  /// `largest` has the most of everything that any shape has.
+  BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras = {},
+              std::shared_ptr<BatchMemory> memory = heap_memory());
 
   /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty.
   void reshape(const Shape& shape);
@@ -63,18 +66,31 @@ class BatchBuffer {
                            std::int64_t step) const;
 
  private:
-  struct Free {
-    void operator()(float* p) const;
+  struct Release {
+    std::shared_ptr<BatchMemory> memory;
+    void operator()(std::byte* p) const { memory->release(p); }
   };
+  /// Where the arrays of a shape lie in the block.
+  struct Layout {
+    std::size_t token_lengths = 0, mel_lengths = 0, speakers = 0, utterances = 0, replaced = 0;
+    std::size_t small_bytes = 0;  // the above
+    std::size_t tokens = 0, mel = 0, bytes = 0;
+    std::vector<std::size_t> extras;
+  };
+  [[nodiscard]] Layout layout_of(const Shape& shape) const;
+  template <typename T>
+  [[nodiscard]] T* at(std::size_t offset) const {
+    return reinterpret_cast<T*>(block_.get() + offset);
+  }
+
   std::int32_t bins_;
-  Shape shape_;
-  std::unique_ptr<float[], Free> mel_;
-  std::vector<std::int32_t> tokens_, token_lengths_, mel_lengths_, speakers_, dirty_tokens_, dirty_frames_;
-  std::vector<std::int64_t> utterances_;
-  std::vector<std::uint8_t> replaced_;
   std::vector<ExtraKind> extra_kinds_;
-  std::vector<std::vector<std::byte>> extra_memory_;
-  std::vector<ExtraField> extra_fields_;  // of the present shape, like the next
+  std::unique_ptr<std::byte[], Release> block_;
+  std::vector<std::int32_t> dirty_tokens_, dirty_frames_;
+  // Of the present shape.
+  Shape shape_;
+  Layout layout_;
+  std::vector<ExtraField> extra_fields_;
   std::vector<ExtraArray> extra_arrays_;
 };
 
@@ -82,8 +98,13 @@ class BatchBuffer {
 /// gone.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  BufferPool(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras, std::size_t most)
-      : largest_(largest), bins_(bins), extras_(extras.begin(), extras.end()), most_(most) {}
+  BufferPool(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras, std::size_t most,
+             std::shared_ptr<BatchMemory> memory)
+      : largest_(largest),
+        bins_(bins),
+        extras_(extras.begin(), extras.end()),
+        most_(most),
+        memory_(std::move(memory)) {}
 
   /// A free buffer, or a new one. Throws Error when `most` are in use: the consumer keeps too many batches.
   std::shared_ptr<BatchBuffer> take();
@@ -96,6 +117,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   const std::int32_t bins_;
   const std::vector<ExtraKind> extras_;
   const std::size_t most_;
+  const std::shared_ptr<BatchMemory> memory_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<BatchBuffer>> free_;
   std::size_t made_ = 0;

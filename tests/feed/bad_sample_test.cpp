@@ -209,7 +209,7 @@ TEST(BadSample, AChangedFileIsTakenAgainAfterARescan) {
   epochs(stale, 2);
   ASSERT_THAT(stale.skipped(), SizeIs(1));
   EXPECT_THAT(stale.skipped()[0].reason, HasSubstr("penstock info --rescan"));
-  Feed fresh(made.config(), {.rescan = true});
+  Feed fresh(made.config(), {.open = {.rescan = true}});
   EXPECT_EQ(fresh.dataset().index.utterance(bad).audio.samples, 9000);
   for (int i = 0; i < 30; ++i) fresh.next();
   EXPECT_THAT(fresh.skipped(), SizeIs(0));
