@@ -173,7 +173,7 @@ std::unique_ptr<Feed> open_feed(const Config& config) {
 }
 
 /// One measurement: a new feed, some batches to get going, then `a.batches` that count.
-json measure(const Config& config, const Arguments& a, std::vector<std::int64_t>& clip_floats) {
+json measure(const Config& config, const Arguments& a, CopyWork& copies) {
   const auto opening = Clock::now();
   const std::unique_ptr<Feed> opened = open_feed(config);
   Feed& feed = *opened;
@@ -211,10 +211,10 @@ json measure(const Config& config, const Arguments& a, std::vector<std::int64_t>
     const Batch batch = feed.next();
     au_ceiling = accelerator_utilisation(a.batches, step, [&] { constant.add(batch); });
   }
-  clip_floats.clear();
+  const std::int64_t bins = config.mel.n_mels;
+  copies = {.row_floats = feed.plan().largest().frames * bins, .rows = feed.plan().largest().rows};
   for (const Lengths& l : feed.dataset().lengths)
-    if (l.frames <= feed.plan().largest().frames)
-      clip_floats.push_back(static_cast<std::int64_t>(l.frames) * config.mel.n_mels);
+    if (l.frames <= feed.plan().largest().frames) copies.clip_floats.push_back(l.frames * bins);
   const json skipped = samples_json(feed.skipped());
 
   json r = {
@@ -344,20 +344,16 @@ int run(Arguments& a) {
   std::optional<RunLog> log;
   if (!a.run_folder.empty()) log.emplace(a.run_folder);
   std::vector<json> runs;
-  std::vector<std::int64_t> clip_floats;
+  CopyWork copies;
   for (int i = 0; i < a.repeat; ++i) {
-    runs.push_back(measure(config, a, clip_floats));
+    runs.push_back(measure(config, a, copies));
     if (log) log_feed(*log, runs.back());
   }
   json result = median_of(runs);
   result["mode"] = mode_name(config.preprocessing_mode);
   for (const json& note : result["notes"]) fmt::print(stderr, "note: {}\n", note.get<std::string>());
   if (!a.no_limits) {
-    const json& largest = result["shapes"].back();
-    const std::int64_t bins = config.mel.n_mels;
-    result["limits"] = {{"memcpy_rows_per_s",
-                         memcpy_rows_per_second(largest["frames"].get<std::int64_t>() * bins, clip_floats,
-                                                config.batch_size, result["workers"].get<int>())},
+    result["limits"] = {{"memcpy_rows_per_s", memcpy_rows_per_second(copies, result["workers"].get<int>())},
                         {"mel_us_per_frame", mel_us_per_frame(config)}};
   }
   if (a.repeat > 1) result["runs"] = runs;

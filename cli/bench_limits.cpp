@@ -22,22 +22,21 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
-double memcpy_rows_per_second(std::int64_t row_floats, std::span<const std::int64_t> clip_floats,
-                              std::int64_t rows, int threads) {
+double memcpy_rows_per_second(const CopyWork& work, int threads) {
   constexpr double duration = 0.5;
   constexpr std::int64_t batches = 8, most_floats = 1 << 28;  // destinations as in a ring
   std::vector<std::span<const float>> clips;
   std::int64_t total = 0;
-  for (const std::int64_t n : clip_floats) total = std::min(most_floats, total + n);
+  for (const std::int64_t n : work.clip_floats) total = std::min(most_floats, total + n);
   const std::vector<float> source(static_cast<std::size_t>(total), 1.0F);
-  for (std::size_t i = 0, at = 0; i < clip_floats.size(); ++i) {
-    const auto n = static_cast<std::size_t>(clip_floats[i]);
+  for (std::size_t i = 0, at = 0; i < work.clip_floats.size(); ++i) {
+    const auto n = static_cast<std::size_t>(work.clip_floats[i]);
     if (at + n > source.size()) break;
     clips.emplace_back(source.data() + at, n);
     at += n;
   }
-  const auto row = static_cast<std::size_t>(row_floats);
-  std::vector<float> ring(static_cast<std::size_t>(batches * rows) * row);
+  const auto row = static_cast<std::size_t>(work.row_floats);
+  std::vector<float> ring(static_cast<std::size_t>(batches * work.rows) * row);
   std::atomic<std::int64_t> next{0};
   const auto start = Clock::now();
   {
@@ -46,7 +45,7 @@ double memcpy_rows_per_second(std::int64_t row_floats, std::span<const std::int6
       pool.emplace_back([&] {
         while (seconds_since(start) < duration) {
           const auto i = static_cast<std::size_t>(next.fetch_add(1, std::memory_order_relaxed));
-          float* to = ring.data() + i % static_cast<std::size_t>(batches * rows) * row;
+          float* to = ring.data() + i % static_cast<std::size_t>(batches * work.rows) * row;
           const std::span<const float> clip = clips[mix(1, i) % clips.size()];
           std::memcpy(to, clip.data(), clip.size_bytes());
           std::memset(to + clip.size(), 0, (row - clip.size()) * sizeof(float));

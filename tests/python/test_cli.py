@@ -123,6 +123,12 @@ def test_bench_reports_what_programs_rely_on(penstock, tones):
     assert len(b["runs"]) == 2
 
 
+def test_bench_may_end_before_the_largest_shape_came(penstock, tones):
+    for seed in range(8):
+        r = penstock("bench", tones, "--batch-size", 4, "--batches", 2, "--seed", seed)
+        assert r.returncode == 0, r.stderr
+
+
 def test_bench_for_people_fits_the_terminal(penstock, tones):
     r = penstock("bench", tones, "--batch-size", 4, "--batches", 10, "--step-ms", 1)
     assert r.returncode == 0 and "samples/s" in r.stdout and "AU" in r.stdout
