@@ -1,17 +1,46 @@
 // How many CPUs there are for us, and a loop over all of them.
 #pragma once
+#include <atomic>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
+#include <istream>
+
+#include "penstock/core/file.h"
 
 namespace penstock {
 
 /// CPUs this process may really use: the affinity mask, cut by the cgroup's quota. At least 1.
 int available_cpus();
 
+/// The CPUs that cgroup quotas leave to a process: the least of its own groups' and their parents'. `root` is
+/// where cgroups are mounted, `memberships` what /proc/PID/cgroup says. A large number without any quota.
+double cgroup_cpus(const std::filesystem::path& root, std::istream& memberships);
+
 /// From here on this thread gives way to others as soon as they wake up, and preempts none when it does:
 /// batch scheduling, nice 15, short time slices. For work that has time, beside a thread that has none. Does
 /// nothing where the system refuses.
 void give_way();
+
+/// What a thread has spent so far, in seconds.
+struct CpuTime {
+  double running = 0;  ///< on a CPU
+  double ready = 0;    ///< waiting for one; 0 where the kernel does not say
+};
+
+/// One thread's CPU time, read by another.
+class CpuMeter {
+ public:
+  /// From here on it is the calling thread's.
+  void attach();
+  /// One reading thread. Zeros before attach(), and where the kernel keeps no such figures.
+  CpuTime read();
+
+ private:
+  std::atomic<int> thread_{0};
+  int opened_ = 0;  // the thread that figures_ is of
+  File figures_;
+};
 
 /// Calls body(i) for every i in [0, n) from up to `threads` threads, in no particular order, and returns when
 /// all are done. The first exception ends the loop and is thrown again here.

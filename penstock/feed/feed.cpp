@@ -11,6 +11,7 @@
 #include "penstock/core/file.h"
 #include "penstock/core/threads.h"
 #include "penstock/features/mel.h"
+#include "penstock/feed/autotune.h"
 #include "penstock/feed/cache.h"
 #include "penstock/feed/row.h"
 #include "penstock/feed/slots.h"
@@ -22,6 +23,28 @@ constexpr int replacements = 8;
 
 // How far ahead of the workers records are asked for from disk, in bytes of mels.
 constexpr std::int64_t readahead_bytes = 32 << 20;
+
+using Clock = std::chrono::steady_clock;
+
+// The autotuner decides after so many batches, and not before so much time has passed.
+constexpr std::int64_t window_batches = 8;
+constexpr std::chrono::milliseconds window_time{20};
+
+double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+bool is_tuned(const Config& config) { return config.autotune && config.num_workers == 0; }
+
+Autotuner::Limits tune_limits(const Config& config) {
+  const int cpus = available_cpus();
+  return {.cpus = cpus, .most_workers = std::max(16, 4 * cpus), .most_depth = config.prefetch_buffer_size};
+}
+
+/// Threads that a feed may have.
+std::size_t most_workers(const Config& config) {
+  return static_cast<std::size_t>(is_tuned(config)         ? tune_limits(config).most_workers
+                                  : config.num_workers > 0 ? config.num_workers
+                                                           : available_cpus());
+}
 
 Config checked(const Config& config) {
   config.validate();
@@ -63,8 +86,11 @@ struct Feed::State {
         plan(make_plan(dataset, config, shapes, config.seed, global_rows)),
         readahead(readahead_batches(plan, config.mel.n_mels)),
         seed(config.seed),
-        clocks(static_cast<std::size_t>(config.num_workers > 0 ? config.num_workers : available_cpus())),
-        counters(clocks.size()) {
+        clocks(most_workers(config)),
+        counters(clocks.size()),
+        meters(clocks.size()),
+        tuner(tune_limits(config), {.workers = config.num_workers > 0 ? config.num_workers : available_cpus(),
+                                    .depth = config.prefetch_buffer_size}) {
     for (const std::int64_t number : dataset.problems) {
       const Utterance u = dataset.index.utterance(number);
       const SampleError error("index", dataset.index.where(number), std::string(u.problem),
@@ -78,7 +104,12 @@ struct Feed::State {
 
   void start();
   void stop();
+  void open_ahead();
   void open_next(Slot& slot);
+  void activate(int workers);
+  void tune(Clock::time_point now);
+  void begin_window(Clock::time_point now);
+  [[nodiscard]] int depth() const { return tuner.setting().depth; }
   void work(const std::stop_token& stopping, std::size_t worker);
   void fill(RowJob& job, Slot& slot, std::int32_t row);
   void look_ahead(const Slot& slot, std::int32_t row) const;
@@ -109,13 +140,30 @@ struct Feed::State {
   std::shared_ptr<BufferPool> pool;
   std::vector<Slot> slots;
   std::atomic<std::uint32_t> openings{0};  // counts open slots and stop requests: what idle workers wait on
-  std::vector<std::jthread> workers;
+  std::vector<std::jthread> workers;       // those that have ever been active
+  std::atomic<int> active{0};              // workers from this number on are parked
 
   std::vector<StageClock> clocks;
   std::vector<CacheCounter> counters;
+
+  std::vector<CpuMeter> meters;
+  Autotuner tuner;
+  /// What the autotuner's present window has seen so far, and where the workers' sums stood at its beginning.
+  struct {
+    TuneWindow so_far;
+    Clock::time_point began;
+    double row_seconds = 0;
+    CpuTime cpu;
+    std::uint64_t rows = 0;
+  } window;
+  Clock::time_point returned;  // when next() did, last
+
+  mutable std::mutex stats_mutex;  // what stats() reads of the consumer's
   Histogram wait;
   std::int64_t delivered_rows = 0;
   std::uint64_t ready_sum = 0;
+  std::int64_t tune_changes = 0;
+
   mutable std::mutex skipped_mutex;
   std::map<std::int64_t, SkippedSample> skipped, recomputed;
 };
@@ -131,20 +179,33 @@ Feed::~Feed() = default;
 
 Batch Feed::next() {
   State& s = *state_;
-  // The slot whose batch was delivered last goes round the ring.
-  if (s.opened_sequence < s.next_sequence + s.slots.size() - 1) s.open_next(s.slot_of(s.opened_sequence + 1));
-
-  const auto asked = std::chrono::steady_clock::now();
-  for (std::uint64_t q = s.next_sequence; q <= s.opened_sequence && s.slot_of(q).ready(); ++q) ++s.ready_sum;
+  const auto asked = Clock::now();
+  s.open_ahead();  // the slot whose batch was delivered last goes round the ring
+  int ready = 0;
+  for (std::uint64_t q = s.next_sequence; q <= s.opened_sequence && s.slot_of(q).ready(); ++q) ++ready;
   Slot& slot = s.slot_of(s.next_sequence);
   slot.wait();
-  s.wait.add(std::chrono::steady_clock::now() - asked);
+  const auto got = Clock::now();
 
   const Slot::Contents taken = std::move(slot.contents);
-  s.delivered_rows += taken.plan.shape.rows;
+  {
+    const std::lock_guard lock(s.stats_mutex);
+    s.wait.add(got - asked);
+    s.ready_sum += static_cast<std::uint64_t>(ready);
+    s.delivered_rows += taken.plan.shape.rows;
+  }
   ++s.next_sequence;
   s.epoch = taken.epoch;
   s.step = taken.step + 1;
+  if (is_tuned(s.config)) {
+    TuneWindow& w = s.window.so_far;
+    w.step_seconds += seconds(asked - s.returned);
+    w.wait_seconds += seconds(got - asked);
+    w.rows += taken.plan.shape.rows;
+    w.least_ready = w.batches == 0 ? ready : std::min(w.least_ready, ready);
+    if (++w.batches >= window_batches && got - s.window.began >= window_time) s.tune(got);
+    s.returned = Clock::now();
+  }
   return taken.buffer->view(taken.buffer, taken.epoch, taken.step);
 }
 
@@ -177,7 +238,7 @@ void Feed::reset() { restore({.seed = state_->seed}); }
 
 const Plan& Feed::plan() const { return state_->plan; }
 const Dataset& Feed::dataset() const { return state_->dataset; }
-int Feed::workers() const { return static_cast<int>(state_->clocks.size()); }
+int Feed::workers() const { return state_->active.load(std::memory_order_relaxed); }
 
 std::vector<SkippedSample> Feed::skipped() const {
   const std::lock_guard lock(state_->skipped_mutex);
@@ -191,8 +252,13 @@ std::vector<SkippedSample> Feed::recomputed() const {
 
 FeedStats Feed::stats() const {
   const State& s = *state_;
-  FeedStats stats{
-      .samples = s.delivered_rows, .wait = s.wait, .buffers = static_cast<std::int64_t>(s.pool->made())};
+  const std::lock_guard lock(s.stats_mutex);
+  FeedStats stats{.samples = s.delivered_rows,
+                  .wait = s.wait,
+                  .buffers = static_cast<std::int64_t>(s.pool->made()),
+                  .active_workers = s.active.load(std::memory_order_relaxed),
+                  .depth = s.depth(),
+                  .tune_changes = s.tune_changes};
   for (std::size_t i = 0; i < stage_count; ++i)
     for (const StageClock& clock : s.clocks)
       stats.stage_seconds[i] += static_cast<double>(clock.nanoseconds(i)) * 1e-9;
@@ -205,27 +271,47 @@ FeedStats Feed::stats() const {
 // ---- the ring ----
 
 void Feed::State::start() {
-  const auto depth = static_cast<std::size_t>(config.prefetch_buffer_size);
+  const auto most = static_cast<std::size_t>(config.prefetch_buffer_size);
   if (step >= plan.steps_per_epoch()) ++epoch, step = 0;
   open_epoch = epoch;
   open_step = step;
   next_sequence = 1;
   opened_sequence = 0;
   unannounced = 0;
-  slots = std::vector<Slot>(depth);
-  // Twice the ring: a consumer may keep as many batches as the ring holds.
-  pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, extra_kinds(dataset), 2 * depth,
-                                      options.memory);
-  for (std::size_t i = 0; i < depth; ++i) open_next(slot_of(opened_sequence + 1));
-  for (std::size_t w = 0; w < clocks.size(); ++w)
-    workers.emplace_back([this, w](const std::stop_token& stopping) { work(stopping, w); });
+  slots = std::vector<Slot>(most);
+  {
+    // Twice the ring: a consumer may keep as many batches as the ring holds.
+    const std::lock_guard lock(stats_mutex);
+    pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, extra_kinds(dataset), 2 * most,
+                                        options.memory);
+  }
+  open_ahead();
+  activate(tuner.setting().workers);
+  returned = Clock::now();
+  begin_window(returned);
 }
 
 void Feed::State::stop() {
   for (std::jthread& worker : workers) worker.request_stop();
+  active.store(std::numeric_limits<int>::max(), std::memory_order_relaxed);  // those that are parked, too
+  active.notify_all();
   openings.fetch_add(1, std::memory_order_release);
   openings.notify_all();
   workers.clear();
+}
+
+/// Workers below this number work; the others are parked. Threads are made when they are needed first.
+void Feed::State::activate(int count) {
+  for (auto w = workers.size(); w < static_cast<std::size_t>(count); ++w)
+    workers.emplace_back([this, w](const std::stop_token& stopping) { work(stopping, w); });
+  // relaxed: what workers work on is handed over by the slots.
+  active.store(count, std::memory_order_relaxed);
+  active.notify_all();
+}
+
+void Feed::State::open_ahead() {
+  while (opened_sequence + 1 < next_sequence + static_cast<std::uint64_t>(depth()))
+    open_next(slot_of(opened_sequence + 1));
 }
 
 void Feed::State::open_next(Slot& slot) {
@@ -238,15 +324,58 @@ void Feed::State::open_next(Slot& slot) {
   openings.fetch_add(1, std::memory_order_release);
   // Waking costs the consumer more than all the rest of next(), so sleepers are woken for half a ring at a
   // time. Workers that are awake see the slot at once.
-  if (++unannounced >= slots.size() / 2) {
+  if (++unannounced >= static_cast<std::size_t>(depth()) / 2) {
     unannounced = 0;
     openings.notify_one();
   }
 }
 
+// ---- the autotuner ----
+
+void Feed::State::begin_window(Clock::time_point now) {
+  window = {.began = now};
+  for (const StageClock& clock : clocks) {
+    window.rows += clock.samples();
+    for (std::size_t i = 0; i < stage_count; ++i)
+      window.row_seconds += static_cast<double>(clock.nanoseconds(i)) * 1e-9;
+  }
+  for (CpuMeter& meter : meters) {
+    const CpuTime time = meter.read();
+    window.cpu.running += time.running;
+    window.cpu.ready += time.ready;
+  }
+}
+
+void Feed::State::tune(Clock::time_point now) {
+  TuneWindow seen = window.so_far;
+  const auto before = window;
+  begin_window(now);
+  const auto rows = static_cast<double>(window.rows - before.rows);
+  const double running = window.cpu.running - before.cpu.running;
+  // Rows take longer while something else has the CPUs; more workers would not help.
+  const double spent = window.row_seconds - before.row_seconds - (window.cpu.ready - before.cpu.ready);
+  if (rows == 0 || spent <= 0) return;  // a row that takes longer than all this: the next window sees it
+  seen.row_seconds = std::max(spent, running) / rows;
+  seen.cpu_share = std::min(1.0, running / spent);
+  const auto reason = tuner.observe(seen);
+  if (!reason) return;
+  const TuneSetting& to = tuner.setting();
+  activate(to.workers);
+  unannounced = 0;  // a ring that got shorter may have to live on slots that nobody was woken for yet
+  openings.notify_all();
+  {
+    const std::lock_guard lock(stats_mutex);
+    ++tune_changes;
+  }
+  if (options.tuned)
+    options.tuned(
+        {.epoch = epoch, .step = step, .workers = to.workers, .depth = to.depth, .reason = *reason});
+}
+
 // ---- the workers ----
 
 void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
+  meters[worker].attach();
   give_way();  // to the consumer, which launches the device's steps
   const RowInputs inputs{
       .config = config,
@@ -258,6 +387,11 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
   RowJob job(inputs, clocks[worker], counters[worker]);
   std::uint64_t sequence = 1;
   while (!stopping.stop_requested()) {
+    if (const int limit = active.load(std::memory_order_relaxed); static_cast<int>(worker) >= limit) {
+      openings.notify_one();  // whatever has woken this one was meant for another
+      active.wait(limit, std::memory_order_relaxed);
+      continue;
+    }
     // Read before the slot is looked at: a slot that opens in between has changed the count, and wait()
     // returns.
     const std::uint32_t seen = openings.load(std::memory_order_acquire);
@@ -300,6 +434,7 @@ void Feed::State::fill(RowJob& job, Slot& slot, std::int32_t r) {
           need.tokens <= batch.shape.tokens && need.frames <= batch.shape.frames && try_fill(job, other, row);
     }
     if (!filled) job.clear(row);
+    job.clock().add_sample();
     slot.finish(r);
   } catch (...) {
     slot.finish(r, std::current_exception());

@@ -72,6 +72,7 @@ class RowJob {
   void fill(std::int64_t member, const Row& row);
   /// A row of length 0.
   void clear(const Row& row);
+  StageClock& clock() { return clock_; }
 
   // One array from its origin: audio, text, an extra's .npy file. Padding is not touched. Throw SampleError.
   void compute_mel(std::int64_t member, const Row& row);

@@ -23,12 +23,18 @@ class StageClock {
     sum.store(sum.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(time.count()),
               std::memory_order_relaxed);
   }
+  /// One more sample has gone through.
+  void add_sample() {
+    samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t nanoseconds(std::size_t stage) const {
     return sums_[stage].load(std::memory_order_relaxed);
   }
+  [[nodiscard]] std::uint64_t samples() const { return samples_.load(std::memory_order_relaxed); }
 
  private:
   alignas(64) std::array<std::atomic<std::uint64_t>, stage_count> sums_{};
+  std::atomic<std::uint64_t> samples_{0};
 };
 
 /// Runs `call`, adds its time to `stage` (also when it throws) and returns its result.

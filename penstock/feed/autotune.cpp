@@ -1,0 +1,130 @@
+#include "penstock/feed/autotune.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace penstock {
+namespace {
+
+// So many more workers than would be busy all the time: a share of them, up to a part of one. What varies is
+// absorbed by that.
+constexpr double margin_share = 0.12, most_margin = 0.6;
+// The consumer's waiting, as a share of its time: at once too much, and too much when it repeats.
+constexpr double bad_wait = 0.05, slight_wait = 0.005;
+// Windows without waiting before something is taken away.
+constexpr int calm_windows = 3;
+// Batches that stay ready in the worst case when depth is taken away.
+constexpr int spare_batches = 2;
+// What has failed is tried again when the load is so much less.
+constexpr double much_less = 0.8;
+
+double wait_share(const TuneWindow& w) {
+  const double all = w.wait_seconds + w.step_seconds;
+  return all > 0 ? w.wait_seconds / all : 0;
+}
+
+/// Workers that would be busy all the time.
+double load_of(const TuneWindow& w) {
+  const double work = static_cast<double>(w.rows) * w.row_seconds;
+  return w.step_seconds > 0 ? work / w.step_seconds : std::numeric_limits<double>::infinity();
+}
+
+int workers_for(double load) {
+  const double wanted = load + std::min(load * margin_share, most_margin);
+  return static_cast<int>(std::clamp(std::ceil(wanted), 1.0, 1e6));
+}
+
+}  // namespace
+
+Autotuner::Autotuner(const Limits& limits, const TuneSetting& start) : limits_(limits), setting_(start) {}
+
+std::optional<std::string> Autotuner::observe(const TuneWindow& window) {
+  const double load = load_of(window), share = wait_share(window);
+  const double before = std::exchange(load_before_, load);
+  if (!std::exchange(started_, true)) return std::nullopt;
+  if (std::exchange(settling_, false) && share < bad_wait) return std::nullopt;
+  waits_ = waits_ << 1 | static_cast<std::uint32_t>(share > slight_wait);
+  if (share > slight_wait) {
+    calm_ = 0;
+    const bool repeats = std::popcount(waits_ & 0xFU) >= 2;
+    if (share <= bad_wait && !repeats) return std::nullopt;
+    // A change of the weather is felt for a window: what was before it may be to blame.
+    remember_failure(std::max(load, before));
+    return relieve(window, load);
+  }
+  calm_load_ = calm_ == 0 ? load : std::max(calm_load_, load);
+  calm_ready_ = calm_ == 0 ? window.least_ready : std::min(calm_ready_, window.least_ready);
+  return ++calm_ < calm_windows ? std::nullopt : save(window);
+}
+
+/// What the CPUs can serve: those that wait for the storage need none meanwhile.
+int Autotuner::useful_workers(const TuneWindow& window) const {
+  const double sharing = std::round(limits_.cpus / std::max(window.cpu_share, 0.01));
+  return static_cast<int>(std::clamp<double>(sharing, limits_.cpus, limits_.most_workers));
+}
+
+bool Autotuner::has_failed(const TuneSetting& setting, double load) const {
+  return std::ranges::any_of(failures_, [&](const Failure& f) {
+    return setting.workers <= f.setting.workers && setting.depth <= f.setting.depth &&
+           load > f.load * much_less;
+  });
+}
+
+/// Keeps only what says more than the rest: more of both failed under less.
+void Autotuner::remember_failure(double load) {
+  const auto covers = [](const Failure& a, const Failure& b) {
+    return a.setting.workers >= b.setting.workers && a.setting.depth >= b.setting.depth && a.load <= b.load;
+  };
+  const Failure now{setting_, load};
+  if (std::ranges::any_of(failures_, [&](const Failure& f) { return covers(f, now); })) return;
+  std::erase_if(failures_, [&](const Failure& f) { return covers(now, f); });
+  failures_.push_back(now);
+}
+
+std::optional<std::string> Autotuner::relieve(const TuneWindow& window, double load) {
+  TuneSetting to = setting_;
+  // Those who are there are busy, or almost: more of them. Else the batches are uneven: more ahead.
+  const bool busy = workers_for(load) > setting_.workers;
+  if (busy) to.workers = workers_for(load);
+  if (!busy || to.workers > useful_workers(window))
+    to.depth = std::min(limits_.most_depth, 2 * setting_.depth);
+  to.workers = std::max(setting_.workers, std::min(to.workers, useful_workers(window)));
+  return change(to,
+                fmt::format("the consumer waited {:.1f} % of the time; its batches are the work of {:.1f} "
+                            "workers",
+                            wait_share(window) * 100, std::min(load, 999.0)));
+}
+
+std::optional<std::string> Autotuner::save(const TuneWindow& window) {
+  TuneSetting to = setting_;
+  to.workers = std::min(setting_.workers, workers_for(calm_load_));
+  // With fewer workers that are busier, what is ready has to be seen again first.
+  if (to.workers == setting_.workers || calm_load_ < 0.5 * to.workers)
+    to.depth = setting_.depth - std::max(0, calm_ready_ - spare_batches);
+  // Of what has failed before, as little as possible is tried again.
+  while (to.workers < setting_.workers && has_failed(to, calm_load_)) ++to.workers;
+  to.workers = std::min(to.workers, useful_workers(window));
+  while (to.depth < setting_.depth && has_failed(to, calm_load_)) ++to.depth;
+  const std::string reason = fmt::format(
+      "the consumer does not wait; its batches are the work of {:.2f} workers, and {} or more were "
+      "ready",
+      calm_load_, calm_ready_);
+  calm_ = 0;
+  return change(to, reason);
+}
+
+std::optional<std::string> Autotuner::change(const TuneSetting& to, std::string reason) {
+  if (to == setting_) return std::nullopt;
+  setting_ = to;
+  settling_ = true;
+  calm_ = 0;
+  waits_ = 0;
+  return reason;
+}
+
+}  // namespace penstock

@@ -1,0 +1,79 @@
+#include "penstock/feed/device_feed.h"
+
+#include <utility>
+
+namespace penstock {
+namespace {
+
+Config with_memory(Config config, const Device& device) {
+  if (config.batch_size == 0 && config.device_memory == 0)
+    config.device_memory = static_cast<std::int64_t>(device.info().free_bytes);
+  return config;
+}
+
+FeedOptions with_slots(FeedOptions options, const Config& config, Device& device) {
+  if (config.device_prefetch) options.memory = device.batch_memory();
+  return options;
+}
+
+}  // namespace
+
+struct DeviceFeed::State {
+  State(const Config& c, const FeedOptions& options)
+      : device(open_device(c.device)),
+        config(with_memory(c, *device)),
+        feed(config, with_slots(options, config, *device)),
+        at(feed.state()) {
+    start();
+  }
+
+  void start() {
+    if (config.device_prefetch)
+      stage = device->stage([this] { return feed.next(); },
+                            {.buffers = config.device_buffer_size, .overlap = config.overlap});
+  }
+
+  std::shared_ptr<Device> device;
+  const Config config;
+  Feed feed;
+  std::unique_ptr<DeviceStage> stage;  // behind the feed, so that it ends first; none without prefetching
+  FeedState at;
+};
+
+DeviceFeed::DeviceFeed(const Config& config, const FeedOptions& options)
+    : state_(std::make_unique<State>(config, options)) {}
+
+DeviceFeed::~DeviceFeed() = default;
+
+DeviceBatch DeviceFeed::next() {
+  State& s = *state_;
+  DeviceBatch batch = s.stage ? s.stage->next() : s.device->copy(s.feed.next());
+  s.at.epoch = batch.host().epoch;
+  s.at.step = batch.host().step + 1;
+  return batch;
+}
+
+FeedState DeviceFeed::state() const { return state_->at; }
+
+void DeviceFeed::restore(const FeedState& to) {
+  State& s = *state_;
+  s.stage.reset();  // nobody asks the feed any more
+  try {
+    s.feed.restore(to);
+  } catch (...) {
+    // Nothing has changed, but what was on its way is gone: go on behind what was delivered last.
+    s.feed.restore(s.at);
+    s.start();
+    throw;
+  }
+  s.at = s.feed.state();
+  s.start();
+}
+
+void DeviceFeed::reset() { restore({.seed = state_->at.seed}); }
+
+const Feed& DeviceFeed::feed() const { return state_->feed; }
+Device& DeviceFeed::device() const { return *state_->device; }
+DeviceStats DeviceFeed::device_stats() const { return state_->stage ? state_->stage->stats() : DeviceStats{}; }
+
+}  // namespace penstock
