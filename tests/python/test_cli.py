@@ -111,16 +111,17 @@ def test_bench_reports_what_programs_rely_on(penstock, tones):
                  "--max-text-length", 256, "--batches", 30, "--step-ms", 2, "--repeat", 2, "--json")
     assert r.returncode == 0, r.stderr
     b = json.loads(r.stdout)
-    assert b["samples"] == 240 and b["samples_per_second"] == pytest.approx(240 / b["seconds"], rel=0.2)
+    assert b["samples"] == 240 and len(b["runs"]) == 2
+    for run in b["runs"]:  # b has the medians, each for itself
+        assert run["samples_per_second"] == pytest.approx(240 / run["seconds"])
+        assert sum(s["share"] for s in run["stages"]) == pytest.approx(1)
     assert set(b["batch_ms"]) == {"mean", "std", "cv", "p50", "p99", "max"}
     assert [s["name"] for s in b["stages"]] == ["read", "decode", "mel", "tokens", "cache", "pad"]
-    assert sum(s["share"] for s in b["stages"]) == pytest.approx(1, abs=0.2)
     assert b["shapes"] == [{"rows": 8, "tokens": 256, "frames": 880, "batches": 30}]
     assert 0 < b["padding"] < 1 and 0 < b["au"] <= 1 and 0 < b["au_ceiling"] <= 1 and b["skipped"] == 0
     for key in ("cpu_seconds_per_1000", "first_batch_ms", "peak_rss_mb", "peak_anon_mb"):
         assert b[key] > 0
     assert set(b["limits"]) == {"memcpy_rows_per_s", "mel_us_per_frame"}
-    assert len(b["runs"]) == 2
 
 
 def test_bench_may_end_before_the_largest_shape_came(penstock, tones):
