@@ -1,5 +1,6 @@
 #include "penstock/core/config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -13,6 +14,7 @@ namespace penstock {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 class ConfigTest : public ::testing::Test {
  protected:
@@ -43,6 +45,10 @@ class ConfigTest : public ::testing::Test {
   ConfigLoader loader_;
 };
 
+const ConfigKey& key(std::string_view name) {
+  return *std::ranges::find(config_keys(), name, &ConfigKey::name);
+}
+
 std::filesystem::path fixture(const std::string& name) {
   return std::filesystem::path(PENSTOCK_SOURCE_DIR) / "tests/data/configs" / name;
 }
@@ -61,9 +67,10 @@ TEST_F(ConfigTest, AnUnknownKeyIsNamedWithItsLineAndTheNearestOne) {
 }
 
 TEST_F(ConfigTest, AValueOutOfRangeSaysItsRange) {
-  EXPECT_THAT(message("batch_size: 0\n"), HasSubstr("batch_size: must be from 1 to 32768, but is 0"));
+  EXPECT_THAT(message("batch_size: 0\n"),
+              HasSubstr("batch_size: must be from 1 to 32768 or auto, but is '0'"));
   EXPECT_THAT(message("batch_size: 99999999999999999999\n"), HasSubstr("must be from 1 to 32768"));
-  EXPECT_THAT(message("batch_size: 4x\n"), HasSubstr("must be a whole number, but is '4x'"));
+  EXPECT_THAT(message("batch_size: 4x\n"), HasSubstr("must be a whole number or auto, but is '4x'"));
   EXPECT_THAT(message("shapes: some\n"), HasSubstr("must be a whole number or dynamic, but is 'some'"));
   EXPECT_THAT(message("val_fraction: 2\n"), HasSubstr("must be from 0 to 0.9"));
   EXPECT_THAT(message("val_fraction: nan\n"), HasSubstr("must be from 0 to 0.9"));
@@ -152,10 +159,10 @@ TEST_F(ConfigTest, TheFilesThatUsersBringLoadAndMeanWhatTheySay) {
   EXPECT_EQ(bottleneck.batch_size, 48);
   EXPECT_EQ(bottleneck.num_workers, 16);
   EXPECT_EQ(bottleneck.prefetch_buffer_size, 12);
-  for (const char* key : {"device_prefetch", "overlap"}) EXPECT_EQ(bottleneck.pending.at(key), "true") << key;
+  EXPECT_TRUE(bottleneck.device_prefetch && bottleneck.overlap);
   const Config oscillation = load_fixture("oscillation.yaml");
   EXPECT_EQ(oscillation.prefetch_buffer_size, 16);
-  EXPECT_EQ(oscillation.pending.at("autotune"), "true");
+  EXPECT_TRUE(oscillation.autotune);
   EXPECT_EQ(oscillation.pending.at("plan_steps"), "true");
   const Config fixed = load_fixture("static_shapes.yaml");
   EXPECT_TRUE(fixed.pad_to_fixed_length);
@@ -190,9 +197,9 @@ TEST_F(ConfigTest, EveryKeyHasHelpAndReachesItsOwnMember) {
     Config changed;
     std::string value;
     for (const char* candidate :
-         {"false",      "true",    "2",       "3",       "512",      "2000",     "0.25",  "val",
-          "skip",       "pad",     "htk",     "none",    "valid",    "constant", "log10", "exact",
-          "bins_first", "runtime", "librosa", "float16", "f0=a,e=b", "text"}) {
+         {"false",      "true",    "2",       "3",       "512",      "2000",     "0.25",      "val",
+          "skip",       "pad",     "htk",     "none",    "valid",    "constant", "log10",     "exact",
+          "bins_first", "runtime", "librosa", "float16", "f0=a,e=b", "pcm",      "simulated", "text"}) {
       try {
         key.set(changed, candidate);
       } catch (const Error&) {
@@ -208,6 +215,38 @@ TEST_F(ConfigTest, EveryKeyHasHelpAndReachesItsOwnMember) {
         EXPECT_EQ(other.get(changed), other.get(defaults)) << key.name << " changes " << other.name;
       }
   }
+}
+
+TEST(ConfigKeys, BytesHaveUnits) {
+  const ConfigKey& memory = key("device_memory");
+  Config config;
+  const std::pair<const char*, std::int64_t> good[] = {{"1000000", 1'000'000},
+                                                       {"512MB", 512'000'000},
+                                                       {"24GB", 24'000'000'000},
+                                                       {"1.5GiB", 1'610'612'736},
+                                                       {"auto", 0}};
+  for (const auto& [text, bytes] : good) {
+    memory.set(config, text);
+    EXPECT_EQ(config.device_memory, bytes) << text;
+  }
+  for (const char* bad : {"24 GB", "GB", "-1", "24gb", "0", "1.2.3GB", "nan", ""})
+    EXPECT_THAT([&] { memory.set(config, bad); },
+                ThrowsMessage<Error>(HasSubstr("must be a number of bytes such as 24GB or auto")))
+        << bad;
+  EXPECT_THROW(key("frame_memory").set(config, "auto"), Error);
+}
+
+TEST(ConfigKeys, ADeviceIsOneOfFour) {
+  const ConfigKey& device = key("device");
+  Config config;
+  for (const char* good : {"cpu", "cuda", "cuda:0", "cuda:12", "simulated"}) {
+    device.set(config, good);
+    EXPECT_EQ(config.device, good);
+  }
+  for (const char* bad : {"gpu", "cuda:", "cuda:x", "cuda:1234", "tpu", ""})
+    EXPECT_THAT([&] { device.set(config, bad); },
+                ThrowsMessage<Error>(HasSubstr("must be cpu, cuda, cuda:N or simulated")))
+        << bad;
 }
 
 TEST(MelOptions, FramesFollowTheFraming) {

@@ -1,0 +1,93 @@
+// How late a thread wakes up that launches a device's work every 2 ms: alone, beside the live feed at full
+// speed, and beside as many spinning threads of nice 19 as the feed has workers.
+//   feed_launcher DIR [PAIRS] [SECONDS]: JSON with the p99 of each, pair by pair.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "penstock/core/threads.h"
+#include "penstock/feed/feed.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+/// The 99th percentile of the wake-up delay, in microseconds.
+double launch(double seconds) {
+  std::vector<double> delays;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  for (auto wake = Clock::now(); wake < end;) {
+    wake += std::chrono::milliseconds(2);
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch()).count();
+    const timespec at{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
+    delays.push_back(std::chrono::duration<double, std::micro>(Clock::now() - wake).count());
+    wake = std::max(wake, Clock::now() - std::chrono::milliseconds(2));
+  }
+  const auto p99 = delays.begin() + static_cast<std::ptrdiff_t>(delays.size() * 99 / 100);
+  std::nth_element(delays.begin(), p99, delays.end());
+  return *p99;
+}
+
+double beside_feed(const Config& config, double seconds) {
+  Feed feed(config);
+  std::atomic<bool> stop{false};
+  std::jthread consumer([&] {
+    while (!stop) feed.next();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const double p99 = launch(seconds);
+  stop = true;
+  return p99;
+}
+
+double beside_spinners(int threads, double seconds) {
+  std::atomic<bool> stop{false};
+  std::vector<std::jthread> spinners;
+  for (int i = 0; i < threads; ++i)
+    spinners.emplace_back([&] {
+      setpriority(PRIO_PROCESS, 0, 19);
+      while (!stop.load(std::memory_order_relaxed)) {
+      }
+    });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const double p99 = launch(seconds);
+  stop = true;
+  return p99;
+}
+
+int main_of(const std::string& folder, int pairs, double seconds) {
+  Config config;
+  config.dataset_path = folder;
+  config.split = Split::all;
+  config.preprocessing_mode = PreprocessingMode::runtime;
+  const int workers = available_cpus();
+  json out = json::array();
+  for (int i = 0; i < pairs; ++i) {
+    const double alone = launch(seconds);
+    out.push_back({{"alone_us", alone},
+                   {"feed_us", beside_feed(config, seconds)},
+                   {"spinners_us", beside_spinners(workers, seconds)}});
+    fmt::print(stderr, "{}\n", out.back().dump());
+  }
+  fmt::print("{}\n", out.dump(1));
+  return 0;
+}
+
+}  // namespace
+}  // namespace penstock
+
+int main(int argc, char** argv) {
+  if (argc < 2) return fmt::print(stderr, "feed_launcher DIR [PAIRS] [SECONDS]\n"), 2;
+  return penstock::main_of(argv[1], argc > 2 ? std::atoi(argv[2]) : 5, argc > 3 ? std::atof(argv[3]) : 10);
+}

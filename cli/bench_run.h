@@ -1,0 +1,26 @@
+// One measurement of the feed, as `bench` repeats it.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/bench_limits.h"
+#include "penstock/core/config.h"
+#include "penstock/monitor/run_log.h"
+
+namespace penstock::cli {
+
+struct BenchWork {
+  std::int64_t batches = 300;
+  double step_ms = 0;  ///< of an emulated device; 0: none, as fast as it goes
+};
+
+/// A new feed, some batches to get going, then those that count. `copies` becomes what a feed without
+/// features would have to copy; the autotuner's changes go to `log`.
+nlohmann::json measure(const Config& config, const BenchWork& work, CopyWork& copies, RunLog* log = nullptr);
+
+/// The median of every number, place by place; what is not a number is the first run's.
+nlohmann::json median_of(const std::vector<nlohmann::json>& runs);
+
+}  // namespace penstock::cli
