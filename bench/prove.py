@@ -389,6 +389,52 @@ def run_tests(shell, program, *options):
     yield from reported
 
 
+@proof("a device whose copies are hidden (simulated: 12 GB/s, 10 us)")
+def device(shell, rounds=5):
+    prepare_data()
+    on, off = [], []
+    for _ in range(rounds):
+        on.append(bench(shell, "--device", "simulated", "--step-ms", "10"))
+        off.append(bench(shell, "--device", "simulated", "--step-ms", "10", "--disable-overlap"))
+    yield Line("a copy, the filling of a batch", "",
+               f"{median(r['parts']['copy']['ms'] for r in on):.2f} ms, {median(r['parts']['fill']['ms'] for r in on):.2f} ms")
+    yield at_least("AU in times of its ceiling, step 10 ms, live", median(r["au"] / r["au_ceiling"] for r in on), 0.99, digits=4)
+    yield at_least("copy time that was hidden", median(r["parts"]["copy"]["hidden"] for r in on), 0.95, digits=3)
+    yield Line("without overlap: AU in times of its ceiling, hidden", "", f"{median(r['au'] / r['au_ceiling'] for r in off):.4f}, "
+               f"{median(r['parts']['copy']['hidden'] for r in off):.3f}")
+    runs = bench(shell, "--step-ms", "50", "--repeat", "3")["runs"]
+    yield at_most("CPU of everything, step 50 ms, live, in cores", median(r["cpu_share"] for r in runs), 0.20, digits=3)
+    yield Line("workers, depth that were enough", "", f"{runs[-1]['workers']}, {runs[-1]['depth']}")
+    ablation = json.loads(shell("build/penstock", "bench", DATA, *FIXED_SHAPE, "--ablate", "--step-ms", "10", "--json"))["ablation"]
+    for row in ablation:
+        yield Line(f"without {row['off']}" if row["off"] else "with everything", "",
+                   f"AU {row['au']:.4f}, CPU {row['cpu_seconds_per_1000']:.3f} s per 1,000")
+
+
+@proof("the autotuner while step and storage change")
+def autotune(shell):
+    prepare_data()
+    for w in json.loads(shell("build/bench/feed_weather", DATA)):
+        name = f"step {w['step_ms']:g} ms" + (f", reads {w['read_delay_us'] / 1000:g} ms slower" if w["read_delay_us"] else "")
+        best = max(f["au"] for f in w["fixed"])
+        enough = min(f["workers"] for f in w["fixed"] if f["au"] >= 0.99 * best)
+        yield at_least(f"{name}: AU from the 50th batch on, in times of the best fixed setting's", w["au"] / best, 0.99, digits=4)
+        yield judged(f"{name}: workers (depth {w['depth']})", f"<= {enough + 1}, one more than the best fixed", str(w["workers"]),
+                     w["workers"] <= enough + 1)
+        yield at_most(f"{name}: changes in the next 1,000 batches", w["changes"], 2, digits=0)
+
+
+@proof("a thread that launches work every 2 ms, beside the feed at full speed")
+def launcher(shell):
+    prepare_data()
+    pairs = json.loads(shell("build/bench/feed_launcher", DATA))
+    for key, name in (("alone_us", "alone"), ("feed_us", "beside the feed"), ("spinners_us", "beside spinners of nice 19")):
+        yield Line(f"p99 of the wake-up delay {name}, of 5 runs", "", ", ".join(f"{p[key]:.0f}" for p in pairs) + " us")
+    feed, spinners = (median(p[key] - p["alone_us"] for p in pairs) for key in ("feed_us", "spinners_us"))
+    yield judged("rise of the p99, median of the pairs", f"<= {spinners:.0f} us, as beside the spinners", f"{feed:.0f} us",
+                 feed <= spinners)
+
+
 @proof("the same batches for any number of workers")
 def order(shell):
     yield from run_tests(shell, "build/tests/test_feed", "--gtest_filter=FeedLong.*")
@@ -401,7 +447,7 @@ def memory(shell):
 
 @proof("properties over many random cases")
 def properties(shell):
-    for folder in ("plan", "decode", "source", "features", "feed"):
+    for folder in ("plan", "decode", "source", "features", "device", "feed"):
         yield from run_tests(shell, f"build/tests/test_{folder}")
 
 
@@ -414,11 +460,12 @@ def interrupted(shell):
                  "as an uninterrupted build", killed.stdout.strip().splitlines()[-1].strip("= "), killed.returncode == 0)
 
 
-@proof("the feed's threads under TSan, over many random schedules")
+@proof("the threads of feed and device under TSan, over many random schedules")
 def threads(shell):
     shell("cmake", "--preset", "tsan")
-    shell("cmake", "--build", "build-tsan", "--target", "test_feed")
-    yield from run_tests(shell, "build-tsan/tests/test_feed")
+    for folder in ("device", "feed"):
+        shell("cmake", "--build", "build-tsan", "--target", f"test_{folder}")
+        yield from run_tests(shell, f"build-tsan/tests/test_{folder}")
 
 
 @proof("the NEON kernel, under emulation")

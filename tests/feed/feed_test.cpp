@@ -37,6 +37,47 @@ TEST(Feed, OrderAndBytesAreTheSameForAnyWorkerCount) {
   EXPECT_EQ(std::set(expected.begin(), expected.end()).size(), expected.size());
 }
 
+// A consumer that is slow, then fast, then slow again: workers are parked and woken, the ring gets shorter
+// and longer. The batches do not show it.
+TEST(Feed, OrderAndBytesAreTheSameWhateverTheAutotunerDoes) {
+  const MadeDataset made(60);
+  Config config = made.config();
+  config.num_workers = 1;
+  Feed fixed(config);
+  config.num_workers = 0;
+  config.prefetch_buffer_size = 6;
+  std::int64_t told = 0;
+  Feed tuned(config, {.tuned = [&](const TuneChange& change) {
+               ++told;
+               EXPECT_GE(change.workers, 1);
+               EXPECT_GE(change.depth, 2);
+               EXPECT_LE(change.depth, 6);
+               EXPECT_FALSE(change.reason.empty());
+             }});
+  for (int i = 0; i < 400; ++i) {
+    ASSERT_EQ(fingerprint(tuned.next()), fingerprint(fixed.next())) << i;
+    if (i % 200 < 100) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  EXPECT_EQ(tuned.stats().tune_changes, told);
+  tuned.reset();
+  fixed.reset();
+  EXPECT_EQ(take(tuned, 20), take(fixed, 20));
+}
+
+TEST(Feed, AnExplicitNumberOfWorkersIsKept) {
+  const MadeDataset made(40);
+  Config config = made.config();
+  config.num_workers = 3;
+  Feed feed(config);
+  for (int i = 0; i < 60; ++i) {
+    feed.next();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(feed.workers(), 3);
+  EXPECT_EQ(feed.stats().depth, config.prefetch_buffer_size);
+  EXPECT_EQ(feed.stats().tune_changes, 0);
+}
+
 TEST(Feed, EveryRowIsWhatItsUtteranceGivesAndTheRestIsPadding) {
   const MadeDataset made(40);
   Config config = made.config();
