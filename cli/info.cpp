@@ -78,10 +78,9 @@ std::vector<ShapeChoice> shape_choices(const Dataset& dataset, Config config) {
   for (const int k : {1, 2, 4, 8}) {
     config.shapes = k;
     config.pad_to_fixed_length = config.pad_to_fixed_length && k == 1;
-    const std::int32_t rows = config.batch_size * config.world;
-    const auto shapes = configured_shapes(dataset.lengths, config, rows);
+    const auto shapes = configured_shapes(dataset.lengths, config);
     try {
-      const Plan plan = make_plan(dataset, config, shapes, config.seed, rows);
+      const Plan plan = make_plan(dataset, config, shapes, config.seed);
       choices.push_back({k, shapes, plan.padding(), plan.dropped()});
     } catch (const Error&) {
       // Fewer utterances than rows: no batch with this number of shapes.
@@ -113,8 +112,17 @@ std::string printable(std::uint32_t c) {
   return out;
 }
 
-json as_json(const Dataset& dataset, const Summary& s, const std::vector<ShapeChoice>& choices,
-             const std::vector<ListedPack>& packs) {
+json batch_json(const Config& config) {
+  if (config.batch_size > 0) return {{"batch_size", config.batch_size}, {"world", config.world}};
+  return {{"batch_size", "auto"},
+          {"world", config.world},
+          {"device_memory", config.device_memory},
+          {"frame_memory", config.frame_memory},
+          {"frames_budget", frames_budget(config)}};
+}
+
+json as_json(const Dataset& dataset, const Config& config, const Summary& s,
+             const std::vector<ShapeChoice>& choices, const std::vector<ListedPack>& packs) {
   const auto problems = [](const std::vector<Problem>& list) {
     json out = json::array();
     for (const Problem& p : list) out.push_back({{"id", p.id}, {"reason", p.reason}});
@@ -123,7 +131,8 @@ json as_json(const Dataset& dataset, const Summary& s, const std::vector<ShapeCh
   json shapes = json::array();
   for (const ShapeChoice& c : choices) {
     json list = json::array();
-    for (const Shape& shape : c.shapes) list.push_back({{"tokens", shape.tokens}, {"frames", shape.frames}});
+    for (const Shape& shape : c.shapes)
+      list.push_back({{"rows", shape.rows}, {"tokens", shape.tokens}, {"frames", shape.frames}});
     shapes.push_back({{"count", c.count}, {"shapes", list}, {"padding", c.padding}, {"dropped", c.dropped}});
   }
   json characters = json::object();
@@ -139,6 +148,7 @@ json as_json(const Dataset& dataset, const Summary& s, const std::vector<ShapeCh
           {"unreadable", problems(s.unreadable)},
           {"rejected", problems(s.rejected)},
           {"characters", characters},
+          {"batch", batch_json(config)},
           {"shapes", shapes},
           {"cache", packs_json(packs)}};
 }
@@ -163,6 +173,30 @@ void print_problems(const char* what, const std::vector<Problem>& problems) {
   if (problems.size() > most) fmt::print("  and {} more (--json lists all)\n", problems.size() - most);
 }
 
+void print_shapes(const Dataset& dataset, const Config& config, const std::vector<ShapeChoice>& choices) {
+  const bool by_memory = config.batch_size == 0;
+  if (by_memory)
+    fmt::print(
+        "Shapes for batches within {} frames{} (batch_size auto: {} at {} a frame), {} x tokens x frames, "
+        "{} utterances:\n",
+        frames_budget(config), config.world > 1 ? fmt::format(" on each of {} ranks", config.world) : "",
+        bytes_text(static_cast<std::uint64_t>(config.device_memory)),
+        bytes_text(static_cast<std::uint64_t>(config.frame_memory)),
+        config.world > 1 ? "rows of all ranks" : "rows", dataset.members.size());
+  else
+    fmt::print("Shapes for batches of {} (tokens x frames), {} utterances:\n",
+               config.batch_size * config.world, dataset.members.size());
+  fmt::print("  {:>2}  {:>8}  {:>8}  shapes\n", "K", "padding", "dropped");
+  for (const ShapeChoice& c : choices) {
+    std::vector<std::string> names;
+    for (const Shape& shape : c.shapes)
+      names.push_back(fmt::format("{}{}x{}", by_memory ? fmt::format("{}x", shape.rows) : "", shape.tokens,
+                                  shape.frames));
+    fmt::print("  {:>2}  {:>7.1f}%  {:>8}  {}\n", c.count, c.padding * 100, c.dropped, fmt::join(names, " "));
+  }
+  if (choices.empty()) fmt::print("  none: no batch can be filled\n");
+}
+
 void print_text(const Dataset& dataset, const Config& config, const Summary& s,
                 const std::vector<ShapeChoice>& choices, const std::vector<ListedPack>& packs) {
   fmt::print("{} clips ({} train, {} validation), {:.2f} hours, {} speaker{}\n", s.clips, s.train,
@@ -177,15 +211,8 @@ void print_text(const Dataset& dataset, const Config& config, const Summary& s,
   print_problems("rejected:", s.rejected);
   fmt::print("\n{} characters:", dataset.index.characters().size());
   for (const CharacterCount& c : dataset.index.characters()) fmt::print(" {}", printable(c.character));
-  fmt::print("\n\nShapes for batches of {} (tokens x frames), {} utterances:\n",
-             config.batch_size * config.world, dataset.members.size());
-  fmt::print("  {:>2}  {:>8}  {:>8}  shapes\n", "K", "padding", "dropped");
-  for (const ShapeChoice& c : choices) {
-    std::vector<std::string> names;
-    for (const Shape& shape : c.shapes) names.push_back(fmt::format("{}x{}", shape.tokens, shape.frames));
-    fmt::print("  {:>2}  {:>7.1f}%  {:>8}  {}\n", c.count, c.padding * 100, c.dropped, fmt::join(names, " "));
-  }
-  if (choices.empty()) fmt::print("  none: no batch can be filled\n");
+  fmt::print("\n\n");
+  print_shapes(dataset, config, choices);
   if (packs.empty()) return fmt::print("\nNo cache (`penstock cache build` makes one)\n");
   fmt::print("\nCache (* used by this configuration):\n");
   print_packs(packs);
@@ -205,8 +232,8 @@ int run(const Arguments& a) {
   const auto choices = shape_choices(dataset, config);
   const auto packs = listed_packs(config, dataset);
   if (a.json)
-    fmt::print("{}\n",
-               as_json(dataset, summary, choices, packs).dump(2, ' ', false, json::error_handler_t::replace));
+    fmt::print("{}\n", as_json(dataset, config, summary, choices, packs)
+                           .dump(2, ' ', false, json::error_handler_t::replace));
   else
     print_text(dataset, config, summary, choices, packs);
   return summary.unreadable.empty() ? 0 : 1;
@@ -222,8 +249,7 @@ void add_info(CLI::App& app, Action& action) {
   c->add_flag("--json", a->json, "the result for programs");
   c->footer(
       "Exit code 1 when a file is unreadable.\nExamples:\n  penstock info data/LJSpeech-1.1\n  penstock info "
-      "data/en "
-      "--max-mel-frames 800 --json");
+      "data/en --max-mel-frames 800 --json\n  penstock info data/en --batch-size auto --device-memory 8GB");
   c->callback([a, &action] { action = [a] { return run(*a); }; });
 }
 

@@ -67,13 +67,13 @@ BENCHMARK(permute_one)->Arg(60)->Arg(1000)->Arg(13'100)->Arg(10'000'000)->Arg((1
 void build_plan(benchmark::State& state) {
   const std::vector<Lengths> lengths = speech(state.range(0));
   const std::vector<Shape> shapes = choose_shapes(lengths, 4, rows);
-  for (auto _ : state) benchmark::DoNotOptimize(Plan(lengths, shapes, {.global_rows = rows}));
+  for (auto _ : state) benchmark::DoNotOptimize(Plan(lengths, shapes, {}));
 }
 BENCHMARK(build_plan)->Arg(1000)->Arg(13'100)->Arg(1'000'000)->Arg(10'000'000)->Unit(benchmark::kMillisecond);
 
 void batch_and_rows(benchmark::State& state) {
   const std::vector<Lengths> lengths = speech(state.range(0));
-  const Plan plan(lengths, choose_shapes(lengths, 4, rows), {.global_rows = rows});
+  const Plan plan(lengths, choose_shapes(lengths, 4, rows), {});
   std::int64_t step = 0;
   for (auto _ : state) {
     const BatchPlan batch = plan.batch(0, step);

@@ -83,6 +83,10 @@ void Config::validate() const {
   if (pad_to_fixed_length && shapes != 1)
     throw Error("pad_to_fixed_length means one shape, but shapes asks for others: leave one of them out");
   if (rank >= world) throw Error(fmt::format("rank must be below world ({}), but is {}", world, rank));
+  if (batch_size == 0 && shapes == 0)
+    throw Error(
+        "batch_size auto gives each of a few fixed shapes its rows, but shapes is dynamic: say how many "
+        "shapes, or a batch_size");
   if (static_cast<std::int64_t>(batch_size) * world > (1 << 24))
     throw Error(
         fmt::format("batch_size x world must be at most {}, but is {} x {}", 1 << 24, batch_size, world));

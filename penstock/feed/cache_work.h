@@ -2,6 +2,7 @@
 // time.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -82,11 +83,11 @@ class MemberArrays {
   }
 
  private:
-  static Shape longest(const Dataset& dataset) {
+  static std::array<Shape, 1> longest(const Dataset& dataset) {
     Shape shape{.rows = 1, .tokens = 1, .frames = 1};
     for (const Lengths& l : dataset.lengths)
       shape = {1, std::max(shape.tokens, l.tokens), std::max(shape.frames, l.frames)};
-    return shape;
+    return {shape};
   }
 
   const Dataset& dataset_;

@@ -12,6 +12,7 @@
 #include "penstock/core/error.h"
 #include "penstock/core/threads.h"
 #include "penstock/decode/decode.h"
+#include "penstock/plan/rows.h"
 
 namespace penstock {
 namespace {
@@ -56,6 +57,30 @@ Remainder remainder_of(const Config& config) {
       break;
   }
   return config.split == Split::val ? Remainder::pad : Remainder::drop;
+}
+
+/// What holds every one of them; its rows are not said.
+Shape largest_shape(std::span<const Lengths> lengths, const Config& config) {
+  Lengths longest;
+  for (const Lengths& l : lengths)
+    longest = {std::max(longest.tokens, l.tokens), std::max(longest.frames, l.frames)};
+  Shape shape{.tokens = round_up(longest.tokens), .frames = round_up(longest.frames)};
+  if (config.pad_to_fixed_length) {
+    if (config.max_text_length > 0) shape.tokens = config.max_text_length;
+    if (config.max_mel_frames > 0) shape.frames = config.max_mel_frames;
+  }
+  return shape;
+}
+
+/// With batch_size auto: throws Error unless a rank has room for a row of the largest shape.
+void check_room(const Shape& largest, const Config& config) {
+  const std::int64_t budget = frames_budget(config);
+  if (budget < largest.frames)
+    throw Error(
+        fmt::format("batch_size auto: a row of the largest shape has {} frames, but device_memory ({} bytes) "
+                    "has room for {} at a frame_memory of {} bytes: raise device_memory, lower "
+                    "max_mel_frames, or lower frame_memory if a training step needs less for each frame",
+                    largest.frames, config.device_memory, budget, config.frame_memory));
 }
 
 bool audio_has_changed(const Dataset& dataset) {
@@ -292,37 +317,53 @@ std::vector<Lengths> admitted(std::span<const Lengths> lengths, const Config& co
   return result;
 }
 
-std::vector<Shape> configured_shapes(std::span<const Lengths> lengths, const Config& config,
-                                     std::int32_t global_rows) {
+std::int64_t frames_budget(const Config& config) {
+  if (config.device_memory < 1)
+    throw Error(
+        "batch_size auto needs device_memory: say what batches may fill, such as device_memory 24GB, or use "
+        "a GPU, whose free memory is taken");
+  if (config.frame_memory < 1)
+    throw Error(fmt::format("frame_memory must be at least 1 byte, but is {}", config.frame_memory));
+  return config.device_memory / config.frame_memory;
+}
+
+std::vector<Shape> configured_shapes(std::span<const Lengths> lengths, const Config& config) {
   const std::vector<Lengths> fitting = admitted(lengths, config);
   if (fitting.empty())
     throw Error(
         fmt::format("none of the split's {} utterances can be used: max_text_length {} and max_mel_frames {} "
                     "admit none of them",
                     lengths.size(), config.max_text_length, config.max_mel_frames));
+  const bool by_memory = config.batch_size == 0;
+  const Remainder remainder = remainder_of(config);
+  Shape largest = largest_shape(fitting, config);
+  if (by_memory) check_room(largest, config);
+  // Where memory decides, rows follow the utterances in steps of 8: so much is what a remainder costs.
+  const std::int32_t rows = by_memory
+                                ? std::min(rows_within(frames_budget(config), largest.frames), row_multiple)
+                                : config.batch_size;
+  largest.rows = rows * config.world;
+  std::vector<Shape> shapes = {largest};
   if (config.shapes > 1) {
-    auto shapes = choose_shapes(fitting, config.shapes, global_rows);
-    return remainder_of(config) == Remainder::drop
-               ? without_rare_shapes(fitting, std::move(shapes), global_rows)
-               : shapes;
+    shapes = choose_shapes(fitting, config.shapes, largest.rows);
+    if (remainder == Remainder::drop)
+      shapes = without_rare_shapes(fitting, std::move(shapes), by_memory ? config.world : largest.rows);
   }
-  Lengths longest;
-  for (const Lengths& l : fitting)
-    longest = {std::max(longest.tokens, l.tokens), std::max(longest.frames, l.frames)};
-  Shape one{.rows = global_rows, .tokens = round_up(longest.tokens), .frames = round_up(longest.frames)};
-  if (config.pad_to_fixed_length) {
-    if (config.max_text_length > 0) one.tokens = config.max_text_length;
-    if (config.max_mel_frames > 0) one.frames = config.max_mel_frames;
-  }
-  return {one};
+  if (!by_memory) return shapes;
+  return with_rows(fitting, std::move(shapes), frames_budget(config), config.world, remainder);
 }
 
 Plan make_plan(const Dataset& dataset, const Config& config, std::span<const Shape> shapes,
-               std::uint64_t seed, std::int32_t global_rows) {
+               std::uint64_t seed) {
+  for (const Shape& shape : shapes)
+    if (shape.rows > static_cast<std::int64_t>(most_rows) * config.world)
+      throw Error(
+          fmt::format("a global batch of {} rows needs a world of {} at least, but world is {}: a rank "
+                      "has at most {} rows",
+                      shape.rows, (shape.rows - 1) / most_rows + 1, config.world, most_rows));
   return {dataset.lengths,
           shapes,
-          {.global_rows = global_rows,
-           .rank = config.rank,
+          {.rank = config.rank,
            .world = config.world,
            .seed = seed,
            .remainder = remainder_of(config),

@@ -71,13 +71,18 @@ std::filesystem::path cache_folder(const Config& config);
 /// The lengths of those members that max_text_length and max_mel_frames admit and that have a frame at all.
 std::vector<Lengths> admitted(std::span<const Lengths> lengths, const Config& config);
 
-/// The configured shapes: one fixed, the best few, or (dynamic) one that bounds all. Rows are the global
-/// batch's. Throws Error when the limits admit no utterance.
-std::vector<Shape> configured_shapes(std::span<const Lengths> lengths, const Config& config,
-                                     std::int32_t global_rows);
+/// With `batch_size: auto`, the frames (rows x frames) that a batch may have on each rank: device_memory /
+/// frame_memory. Throws Error when device_memory does not say anything.
+std::int64_t frames_budget(const Config& config);
 
-/// The plan of a dataset. `shapes` as from configured_shapes, or as they were frozen into a run.
+/// The configured shapes: one fixed, the best few, or (dynamic) one that bounds all. Rows are the global
+/// batch's: batch_size x world in every shape, or with `batch_size: auto` in each what frames_budget has room
+/// for. Throws Error when the limits admit no utterance, or the budget not one row of the largest shape.
+std::vector<Shape> configured_shapes(std::span<const Lengths> lengths, const Config& config);
+
+/// The plan of a dataset. `shapes` as from configured_shapes, or as they were frozen into a run. Throws Error
+/// as Plan does, and when a rank's share of their rows is more than a batch can have.
 Plan make_plan(const Dataset& dataset, const Config& config, std::span<const Shape> shapes,
-               std::uint64_t seed, std::int32_t global_rows);
+               std::uint64_t seed);
 
 }  // namespace penstock

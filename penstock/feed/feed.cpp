@@ -60,8 +60,9 @@ Dataset prepared(const Config& config, const OpenOptions& options) {
 
 /// Batches that come to `readahead_bytes`.
 std::int64_t readahead_batches(const Plan& plan, std::int32_t bins) {
-  const Shape shape = plan.largest();
-  const std::int64_t bytes = static_cast<std::int64_t>(shape.rows) * shape.frames * bins * 4;
+  std::int64_t bytes = 0;
+  for (const Shape& shape : plan.shapes())
+    bytes = std::max(bytes, static_cast<std::int64_t>(shape.rows) * shape.frames * bins * 4);
   return std::max<std::int64_t>(2, readahead_bytes / std::max<std::int64_t>(1, bytes));
 }
 
@@ -81,9 +82,8 @@ struct Feed::State {
         stores(open_stores(config, dataset)),
         root(File::open_folder(dataset.index.root())),
         mel(config.mel),
-        global_rows(config.batch_size * config.world),
-        shapes(configured_shapes(dataset.lengths, config, global_rows)),
-        plan(make_plan(dataset, config, shapes, config.seed, global_rows)),
+        shapes(configured_shapes(dataset.lengths, config)),
+        plan(make_plan(dataset, config, shapes, config.seed)),
         readahead(readahead_batches(plan, config.mel.n_mels)),
         seed(config.seed),
         clocks(most_workers(config)),
@@ -124,8 +124,7 @@ struct Feed::State {
   const Stores stores;
   const File root;
   const Mel mel;
-  std::int32_t global_rows;
-  std::vector<Shape> shapes;
+  std::vector<Shape> shapes;  // with the rows of all ranks
   Plan plan;
   std::int64_t readahead;  // batches
   std::uint64_t seed;
@@ -211,21 +210,18 @@ Batch Feed::next() {
 
 FeedState Feed::state() const {
   const State& s = *state_;
-  return {.seed = s.seed, .epoch = s.epoch, .step = s.step, .global_rows = s.global_rows, .shapes = s.shapes};
+  return {.seed = s.seed, .epoch = s.epoch, .step = s.step, .shapes = s.shapes};
 }
 
 void Feed::restore(const FeedState& to) {
   State& s = *state_;
-  if (to.epoch < 0 || to.step < 0 || to.global_rows < 0)
-    throw Error("a feed state must not have negative numbers");
-  const std::int32_t rows = to.global_rows == 0 ? s.global_rows : to.global_rows;
+  if (to.epoch < 0 || to.step < 0) throw Error("a feed state must not have negative numbers");
   const std::vector<Shape>& shapes = to.shapes.empty() ? s.shapes : to.shapes;
-  if (to.seed != s.seed || rows != s.global_rows || shapes != s.shapes) {
-    Plan plan = make_plan(s.dataset, s.config, shapes, to.seed, rows);  // throws before anything has changed
+  if (to.seed != s.seed || shapes != s.shapes) {
+    Plan plan = make_plan(s.dataset, s.config, shapes, to.seed);  // throws before anything has changed
     s.stop();
     s.plan = std::move(plan);
     s.seed = to.seed;
-    s.global_rows = rows;
     s.shapes = shapes;
   }
   s.stop();
@@ -282,7 +278,7 @@ void Feed::State::start() {
   {
     // Twice the ring: a consumer may keep as many batches as the ring holds.
     const std::lock_guard lock(stats_mutex);
-    pool = std::make_shared<BufferPool>(plan.largest(), config.mel.n_mels, extra_kinds(dataset), 2 * most,
+    pool = std::make_shared<BufferPool>(plan.shapes(), config.mel.n_mels, extra_kinds(dataset), 2 * most,
                                         options.memory);
   }
   open_ahead();
@@ -414,9 +410,14 @@ void Feed::State::look_ahead(const Slot& slot, std::int32_t r) const {
   std::int64_t e = slot.contents.epoch, s = slot.contents.step + readahead;
   e += s / plan.steps_per_epoch();
   s %= plan.steps_per_epoch();
-  const std::int64_t member = plan.utterance(plan.batch(e, s), r);
-  if (member < 0) return;
-  if (const PackEntry* record = stores.mel.record(member)) stores.mel.pack.will_need(*record);
+  const BatchPlan later = plan.batch(e, s);
+  // Each row asks for its share of the later batch's rows, which may be more or fewer.
+  const std::int64_t rows = slot.contents.plan.shape.rows, later_rows = later.shape.rows;
+  for (std::int64_t i = r * later_rows / rows; i < (r + 1) * later_rows / rows; ++i) {
+    const std::int64_t member = plan.utterance(later, static_cast<std::int32_t>(i));
+    if (member < 0) continue;
+    if (const PackEntry* record = stores.mel.record(member)) stores.mel.pack.will_need(*record);
+  }
 }
 
 void Feed::State::fill(RowJob& job, Slot& slot, std::int32_t r) {

@@ -29,9 +29,10 @@ namespace penstock {
 struct FeedState {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
-  std::int64_t step = 0;         ///< batches of this epoch that were delivered
-  std::int32_t global_rows = 0;  ///< of the run that was saved; kept when the number of ranks changes
-  std::vector<Shape> shapes;     ///< frozen into the run, so that growing data does not move them
+  std::int64_t step = 0;  ///< batches of this epoch that were delivered
+  /// Frozen into the run, so that growing data does not move them; rows over all ranks, which are kept when
+  /// the number of ranks changes. Empty in a state that is restored: as they are.
+  std::vector<Shape> shapes;
   bool operator==(const FeedState&) const = default;
 };
 
@@ -81,8 +82,8 @@ class Feed {
   Batch next();
 
   [[nodiscard]] FeedState state() const;
-  /// Goes on behind the batch after which `state` was taken, at once. Another seed or global batch than the
-  /// present one is taken over.
+  /// Goes on behind the batch after which `state` was taken, at once. Another seed and other shapes than the
+  /// present ones are taken over.
   void restore(const FeedState& state);
   /// Back to the first batch.
   void reset();

@@ -24,14 +24,16 @@ std::size_t extra_row_bytes(const ExtraKind& kind, const Shape& shape) {
 
 }  // namespace
 
-BatchBuffer::BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras,
+BatchBuffer::BatchBuffer(std::span<const Shape> shapes, std::int32_t bins, std::span<const ExtraKind> extras,
                          std::shared_ptr<BatchMemory> memory)
-    : bins_(bins),
-      extra_kinds_(extras.begin(), extras.end()),
-      block_(nullptr, Release{std::move(memory)}),
-      dirty_tokens_(static_cast<std::size_t>(largest.rows)),
-      dirty_frames_(static_cast<std::size_t>(largest.rows)) {
-  const std::size_t bytes = layout_of(largest).bytes;
+    : bins_(bins), extra_kinds_(extras.begin(), extras.end()), block_(nullptr, Release{std::move(memory)}) {
+  std::size_t bytes = 0, rows = 0;
+  for (const Shape& shape : shapes) {
+    bytes = std::max(bytes, layout_of(shape).bytes);
+    rows = std::max(rows, static_cast<std::size_t>(shape.rows));
+  }
+  dirty_tokens_.resize(rows);
+  dirty_frames_.resize(rows);
   block_.reset(static_cast<std::byte*>(block_.get_deleter().memory->allocate(bytes)));
   for (const ExtraKind& kind : extra_kinds_)
     extra_arrays_.push_back({.name = kind.name, .along = kind.along, .width = kind.width, .type = kind.type});
@@ -125,7 +127,7 @@ std::shared_ptr<BatchBuffer> BufferPool::take() {
                       most_));
     }
   }
-  if (!buffer) buffer = std::make_unique<BatchBuffer>(largest_, bins_, extras_, memory_);
+  if (!buffer) buffer = std::make_unique<BatchBuffer>(shapes_, bins_, extras_, memory_);
   BatchBuffer* raw = buffer.release();
   return {raw,
           [pool = shared_from_this()](BatchBuffer* b) { pool->give_back(std::unique_ptr<BatchBuffer>(b)); }};

@@ -54,8 +54,8 @@ struct Row {
 /// Memory for a batch of any of a plan's shapes: one block, whose arrays move with the shape.
 class BatchBuffer {
  public:
-  /// `largest` has the most of everything that any shape has.
-  BatchBuffer(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras = {},
+  /// `shapes` are all that it may take: its size is that of the one with the most bytes.
+  BatchBuffer(std::span<const Shape> shapes, std::int32_t bins, std::span<const ExtraKind> extras = {},
               std::shared_ptr<BatchMemory> memory = heap_memory());
 
   /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty.
@@ -98,9 +98,9 @@ class BatchBuffer {
 /// gone.
 class BufferPool : public std::enable_shared_from_this<BufferPool> {
  public:
-  BufferPool(const Shape& largest, std::int32_t bins, std::span<const ExtraKind> extras, std::size_t most,
-             std::shared_ptr<BatchMemory> memory)
-      : largest_(largest),
+  BufferPool(std::span<const Shape> shapes, std::int32_t bins, std::span<const ExtraKind> extras,
+             std::size_t most, std::shared_ptr<BatchMemory> memory)
+      : shapes_(shapes.begin(), shapes.end()),
         bins_(bins),
         extras_(extras.begin(), extras.end()),
         most_(most),
@@ -113,7 +113,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
  private:
   void give_back(std::unique_ptr<BatchBuffer> buffer);
 
-  const Shape largest_;
+  const std::vector<Shape> shapes_;
   const std::int32_t bins_;
   const std::vector<ExtraKind> extras_;
   const std::size_t most_;

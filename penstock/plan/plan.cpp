@@ -15,10 +15,6 @@ namespace {
 constexpr std::int64_t no_utterance = -1;
 
 void check(const PlanOptions& options) {
-  if (options.global_rows < 1) {
-    throw Error(
-        fmt::format("plan: a global batch must have at least 1 row, but has {}", options.global_rows));
-  }
   if (options.world < 1) throw Error(fmt::format("plan: world must be at least 1, but is {}", options.world));
   if (options.rank < 0 || options.rank >= options.world) {
     throw Error(
@@ -31,6 +27,8 @@ void check_chain(std::span<const Shape> shapes) {
   Shape before{0, 1, 1};
   for (std::size_t k = 0; k < shapes.size(); ++k) {
     const Shape& shape = shapes[k];
+    if (shape.rows < 1)
+      throw Error(fmt::format("plan: shape {} must have at least 1 row, but has {}", k, shape.rows));
     if (shape.tokens < before.tokens || shape.frames < before.frames) {
       throw Error(fmt::format("plan: shape {} must have at least {} tokens and {} frames, but has {} and {}",
                               k, before.tokens, before.frames, shape.tokens, shape.frames));
@@ -39,8 +37,8 @@ void check_chain(std::span<const Shape> shapes) {
   }
 }
 
-std::int32_t rows_of_rank(const PlanOptions& options) {
-  return static_cast<std::int32_t>((std::int64_t{options.global_rows} + options.world - 1) / options.world);
+std::int32_t rows_of_rank(std::int64_t rows, std::int32_t world) {
+  return static_cast<std::int32_t>((rows + world - 1) / world);
 }
 
 std::uint64_t epoch_key(const PlanOptions& options, std::int64_t epoch) {
@@ -69,13 +67,15 @@ Plan::Plan(std::span<const Lengths> lengths, std::span<const Shape> shapes, cons
     lengths_.assign(lengths.begin(), lengths.end());
   }
   shapes_.assign(shapes.begin(), shapes.end());
-  for (Shape& shape : shapes_) shape.rows = rows_of_rank(options);
+  for (Shape& shape : shapes_) {
+    buckets_.push_back({.rows = shape.rows});
+    shape.rows = rows_of_rank(shape.rows, options.world);
+  }
   fill_buckets(lengths);
   count_batches();
 }
 
 void Plan::fill_buckets(std::span<const Lengths> lengths) {
-  buckets_.resize(shapes_.size());
   Lengths longest;
   for (std::size_t u = 0; u < lengths.size(); ++u) {
     const int shape = first_shape(shapes_, lengths[u]);
@@ -101,19 +101,20 @@ void Plan::fill_buckets(std::span<const Lengths> lengths) {
 }
 
 void Plan::count_batches() {
-  const std::int64_t rows = options_.global_rows;
-  std::int64_t fullest = 0;
+  const Bucket* fullest = buckets_.data();
   for (Bucket& bucket : buckets_) {
+    const std::int64_t begun = options_.remainder == Remainder::drop ? 0 : bucket.rows - 1;
     bucket.first_batch = steps_;
-    bucket.batches = (options_.remainder == Remainder::drop ? bucket.size : bucket.size + rows - 1) / rows;
+    bucket.batches = (bucket.size + begun) / bucket.rows;
     steps_ += bucket.batches;
-    fullest = std::max(fullest, bucket.size);
+    if (bucket.size > fullest->size) fullest = &bucket;
   }
   if (steps_ == 0) {
-    throw Error(fmt::format(
-        "plan: a batch needs {} rows of one shape, but of {} utterances {} are rejected and no shape "
-        "has more than {}",
-        rows, members_.size() + rejected_.size(), rejected_.size(), fullest));
+    throw Error(
+        fmt::format("plan: no shape fills a batch: of {} utterances {} are rejected, and the shape that most "
+                    "take has {} for the {} rows of its batch{}",
+                    members_.size() + rejected_.size(), rejected_.size(), fullest->size, fullest->rows,
+                    members_.empty() ? "" : ": lower batch_size, or let remainder be pad"));
   }
 }
 
@@ -132,7 +133,7 @@ BatchPlan Plan::batch(std::int64_t epoch, std::int64_t step) const {
   while (number >= buckets_[k].first_batch + buckets_[k].batches) ++k;
   BatchPlan batch{.shape = shapes_[k],
                   .bucket = static_cast<std::int32_t>(k),
-                  .position = (number - buckets_[k].first_batch) * options_.global_rows,
+                  .position = (number - buckets_[k].first_batch) * buckets_[k].rows,
                   .key = bucket_key(key, k)};
   if (options_.dynamic) {
     const Lengths longest = contents(batch).longest;
@@ -149,15 +150,16 @@ std::int64_t Plan::utterance(const BatchPlan& batch, std::int32_t row) const {
 
 std::int64_t Plan::replacement(const BatchPlan& batch, std::int32_t row, int j) const {
   const std::int64_t at = position(batch, row);
-  return at < 0 ? no_utterance : member(batch, at + std::int64_t{j} * options_.global_rows);
+  return at < 0 ? no_utterance : member(batch, at + j * buckets_[batch.bucket].rows);
 }
 
 /// Of this rank's row in the bucket's order, or -1 for a row of length 0.
 std::int64_t Plan::position(const BatchPlan& batch, std::int32_t row) const {
   const std::int64_t global_row = std::int64_t{options_.rank} * batch.shape.rows + row;
-  if (global_row >= options_.global_rows) return -1;
+  const Bucket& bucket = buckets_[batch.bucket];
+  if (global_row >= bucket.rows) return -1;
   const std::int64_t at = batch.position + global_row;
-  return options_.remainder == Remainder::pad && at >= buckets_[batch.bucket].size ? -1 : at;
+  return options_.remainder == Remainder::pad && at >= bucket.size ? -1 : at;
 }
 
 /// The utterance at a position of the bucket's order, which starts again behind its end.
@@ -167,8 +169,9 @@ std::int64_t Plan::member(const BatchPlan& batch, std::int64_t at) const {
 }
 
 Plan::Contents Plan::contents(const BatchPlan& batch) const {
-  std::int64_t end = batch.position + options_.global_rows;
-  if (options_.remainder == Remainder::pad) end = std::min(end, buckets_[batch.bucket].size);
+  const Bucket& bucket = buckets_[batch.bucket];
+  std::int64_t end = batch.position + bucket.rows;
+  if (options_.remainder == Remainder::pad) end = std::min(end, bucket.size);
   Contents contents;
   for (std::int64_t at = batch.position; at < end; ++at) {
     const Lengths& lengths = lengths_[member(batch, at)];
@@ -182,14 +185,14 @@ Plan::Contents Plan::contents(const BatchPlan& batch) const {
 double Plan::padding() const {
   double valid = 0;
   double size = 0;
-  const auto add = [&](std::int64_t batches, std::int32_t frames, double valid_frames) {
-    size += static_cast<double>(batches) * shapes_[0].rows * options_.world * frames;
+  const auto add = [&](std::int64_t batches, const Shape& shape, double valid_frames) {
+    size += static_cast<double>(batches) * shape.rows * options_.world * shape.frames;
     valid += valid_frames;
   };
   if (options_.dynamic) {
     for (std::int64_t step = 0; step < steps_; ++step) {
-      const Contents rows = contents(batch(0, step));
-      add(1, rows.longest.frames, static_cast<double>(rows.frames));
+      const BatchPlan one = batch(0, step);
+      add(1, one.shape, static_cast<double>(contents(one).frames));
     }
     return 1 - valid / size;
   }
@@ -197,9 +200,9 @@ double Plan::padding() const {
     const Bucket& bucket = buckets_[k];
     if (bucket.batches == 0) continue;
     const std::int64_t filled =
-        options_.remainder == Remainder::pad ? bucket.size : bucket.batches * options_.global_rows;
+        options_.remainder == Remainder::pad ? bucket.size : bucket.batches * bucket.rows;
     const double mean = static_cast<double>(bucket.frames) / static_cast<double>(bucket.size);
-    add(bucket.batches, shapes_[k].frames, mean * static_cast<double>(filled));
+    add(bucket.batches, shapes_[k], mean * static_cast<double>(filled));
   }
   return 1 - valid / size;
 }
@@ -207,7 +210,7 @@ double Plan::padding() const {
 std::int64_t Plan::dropped() const {
   if (options_.remainder != Remainder::drop) return 0;
   std::int64_t left_out = 0;
-  for (const Bucket& bucket : buckets_) left_out += bucket.size - bucket.batches * options_.global_rows;
+  for (const Bucket& bucket : buckets_) left_out += bucket.size - bucket.batches * bucket.rows;
   return left_out;
 }
 

@@ -17,7 +17,6 @@ namespace penstock {
 enum class Remainder { drop, wrap, pad };
 
 struct PlanOptions {
-  std::int32_t global_rows = 16;  ///< rows of a batch over all ranks
   std::int32_t rank = 0;
   std::int32_t world = 1;
   std::uint64_t seed = 0;
@@ -35,17 +34,19 @@ struct BatchPlan {
 
 class Plan {
  public:
-  /// `shapes` is a chain (choose_shapes, or one fixed shape), whose rows do not matter here; with `dynamic`
-  /// it is ignored but for its last element, which bounds what is accepted. Utterances that fit no shape, or
-  /// whose frames or tokens are 0, are rejected. Throws Error when the shape list is empty or no chain, a
-  /// rank is not below the world, or no epoch has a batch (saying how many utterances there were and how many
-  /// rows a batch needs).
+  /// `shapes` is a chain (choose_shapes, or one fixed shape), whose rows are those of a batch over all ranks;
+  /// each shape has its own. With `dynamic` it is ignored but for its last element, which bounds what is
+  /// accepted. Utterances that fit no shape, or whose frames or tokens are 0, are rejected. Throws Error when
+  /// the shape list is empty or no chain, a shape has no rows, a rank is not below the world, or no epoch has
+  /// a batch (saying how many utterances there were and how many rows a batch needs).
   Plan(std::span<const Lengths> lengths, std::span<const Shape> shapes, const PlanOptions& options);
 
   [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_; }
-  /// Rows as this rank sees them: ceil(global_rows / world). With `dynamic`, the one that holds every batch.
+  /// Rows as this rank sees them: ceil(rows / world). With `dynamic`, the one that holds every batch.
+  /// Memory for a batch is memory for any of these.
   [[nodiscard]] std::span<const Shape> shapes() const { return shapes_; }
-  [[nodiscard]] Shape largest() const { return shapes_.back(); }                      ///< holds every batch
+  /// The last of the chain: most tokens and frames, but not always most rows.
+  [[nodiscard]] Shape largest() const { return shapes_.back(); }
   [[nodiscard]] std::span<const std::int64_t> rejected() const { return rejected_; }  ///< numbers, ascending
   [[nodiscard]] std::span<const std::uint32_t> bucket(int shape) const;  ///< its utterances, ascending
 
@@ -54,20 +55,21 @@ class Plan {
   /// The utterance in this rank's row `row` (below shape.rows); -1 for a row of length 0.
   [[nodiscard]] std::int64_t utterance(const BatchPlan& batch, std::int32_t row) const;
   /// The j-th (1..8) utterance to try in place of a bad one at position i of the bucket's order: that at
-  /// position (i + j * global_rows) mod n. In a small bucket it may be the bad one again, and with `dynamic`
-  /// it may be longer than the batch. -1 for a row of length 0.
+  /// position (i + j * rows) mod n, rows those of all ranks. In a small bucket it may be the bad one again,
+  /// and with `dynamic` it may be longer than the batch. -1 for a row of length 0.
   [[nodiscard]] std::int64_t replacement(const BatchPlan& batch, std::int32_t row, int j) const;
 
   /// The share of mel frames (rows x frames of an epoch's batches on all ranks) that is padding, 0..1, from
   /// the lengths alone. Exact with `pad`; otherwise the mean over epochs, as each leaves out or repeats
   /// others. With `dynamic`, epoch 0's, which is looked up row by row.
   [[nodiscard]] double padding() const;
-  /// Utterances of one epoch that `drop` leaves out. A shape with fewer than global_rows has no batch in any
+  /// Utterances of one epoch that `drop` leaves out. A shape with fewer of them than rows has no batch in any
   /// epoch.
   [[nodiscard]] std::int64_t dropped() const;
 
  private:
   struct Bucket {
+    std::int64_t rows = 0;   // of a batch over all ranks
     std::int64_t first = 0;  // of its utterances in members_
     std::int64_t size = 0;
     std::int64_t frames = 0;       // of all its utterances

@@ -85,6 +85,23 @@ def test_info_shows_the_dataset(penstock, tones):
     assert paddings == sorted(paddings, reverse=True)
 
 
+def test_info_shows_the_rows_that_memory_gives_each_shape(penstock, tones):
+    arguments = ("info", tones, "--split", "all", "--batch-size", "auto", "--device-memory", "8GB")
+    text = penstock(*arguments)
+    assert text.returncode == 0, text.stderr
+    assert "batches within 8000 frames (batch_size auto: 8.00 GB at 1.00 MB a frame)" in text.stdout
+    shown = json.loads(penstock(*arguments, "--world", 2, "--json").stdout)
+    assert shown["batch"] == {"batch_size": "auto", "world": 2, "device_memory": 8_000_000_000,
+                              "frame_memory": 1_000_000, "frames_budget": 8000}
+    for shape in (s for choice in shown["shapes"] for s in choice["shapes"]):
+        assert shape["rows"] % 2 == 0 and shape["rows"] / 2 * shape["frames"] <= 8000
+    for more, reason in [((), "batch_size auto needs device_memory"),
+                         (("--device-memory", "8MB"), "frame_memory of 1000000 bytes"),
+                         (("--shapes", "dynamic"), "shapes is dynamic")]:
+        refused = penstock("info", tones, "--batch-size", "auto", *more)
+        assert refused.returncode == 2 and reason in refused.stderr
+
+
 def test_info_names_what_is_bad_and_exits_1(penstock, tones, tmp_path):
     folder = tmp_path / "bad"
     shutil.copytree(tones, folder, ignore=shutil.ignore_patterns(".penstock"))
