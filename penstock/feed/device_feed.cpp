@@ -29,8 +29,9 @@ struct DeviceFeed::State {
 
   void start() {
     if (config.device_prefetch)
-      stage = device->stage([this] { return feed.next(); },
-                            {.buffers = config.device_buffer_size, .overlap = config.overlap});
+      stage = device->stage([this] { return feed.next(); }, {.buffers = config.device_buffer_size,
+                                                             .batch_bytes = feed.batch_bytes(),
+                                                             .overlap = config.overlap});
   }
 
   std::shared_ptr<Device> device;
@@ -74,6 +75,8 @@ void DeviceFeed::reset() { restore({.seed = state_->at.seed}); }
 
 const Feed& DeviceFeed::feed() const { return state_->feed; }
 Device& DeviceFeed::device() const { return *state_->device; }
-DeviceStats DeviceFeed::device_stats() const { return state_->stage ? state_->stage->stats() : DeviceStats{}; }
+DeviceStats DeviceFeed::device_stats() const {
+  return state_->stage ? state_->stage->stats() : DeviceStats{};
+}
 
 }  // namespace penstock

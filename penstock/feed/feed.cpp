@@ -236,6 +236,8 @@ const Plan& Feed::plan() const { return state_->plan; }
 const Dataset& Feed::dataset() const { return state_->dataset; }
 int Feed::workers() const { return state_->active.load(std::memory_order_relaxed); }
 
+std::size_t Feed::batch_bytes() const { return state_->pool->buffer_bytes(); }
+
 std::vector<SkippedSample> Feed::skipped() const {
   const std::lock_guard lock(state_->skipped_mutex);
   return samples_of(state_->skipped);
@@ -357,6 +359,7 @@ void Feed::State::tune(Clock::time_point now) {
   if (!reason) return;
   const TuneSetting& to = tuner.setting();
   activate(to.workers);
+  pool->keep(static_cast<std::size_t>(to.depth));
   unannounced = 0;  // a ring that got shorter may have to live on slots that nobody was woken for yet
   openings.notify_all();
   {

@@ -60,7 +60,7 @@ struct FeedStats {
   std::int64_t samples = 0;                         ///< rows of batches that were delivered
   Histogram wait;                                   ///< how long next() waited
   double ring_level = 0;     ///< batches that were ready when next() was called, on average
-  std::int64_t buffers = 0;  ///< batch buffers that were made
+  std::int64_t buffers = 0;  ///< batch buffers that there are
   CacheStats cache;
   int active_workers = 0, depth = 0;  ///< at present
   std::int64_t tune_changes = 0;
@@ -90,7 +90,8 @@ class Feed {
 
   [[nodiscard]] const Plan& plan() const;
   [[nodiscard]] const Dataset& dataset() const;
-  [[nodiscard]] int workers() const;
+  [[nodiscard]] int workers() const;              ///< that are active
+  [[nodiscard]] std::size_t batch_bytes() const;  ///< of the largest batch's block
   /// Bad samples so far, those included that the index knows of; each once, in the order of their ids.
   [[nodiscard]] std::vector<SkippedSample> skipped() const;
   /// Utterances of which a cached array was damaged and has been computed again, with the reason.

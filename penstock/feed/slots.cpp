@@ -27,14 +27,14 @@ std::size_t extra_row_bytes(const ExtraKind& kind, const Shape& shape) {
 BatchBuffer::BatchBuffer(std::span<const Shape> shapes, std::int32_t bins, std::span<const ExtraKind> extras,
                          std::shared_ptr<BatchMemory> memory)
     : bins_(bins), extra_kinds_(extras.begin(), extras.end()), block_(nullptr, Release{std::move(memory)}) {
-  std::size_t bytes = 0, rows = 0;
+  std::size_t rows = 0;
   for (const Shape& shape : shapes) {
-    bytes = std::max(bytes, layout_of(shape).bytes);
+    bytes_ = std::max(bytes_, layout_of(shape).bytes);
     rows = std::max(rows, static_cast<std::size_t>(shape.rows));
   }
   dirty_tokens_.resize(rows);
   dirty_frames_.resize(rows);
-  block_.reset(static_cast<std::byte*>(block_.get_deleter().memory->allocate(bytes)));
+  block_.reset(static_cast<std::byte*>(block_.get_deleter().memory->allocate(bytes_)));
   for (const ExtraKind& kind : extra_kinds_)
     extra_arrays_.push_back({.name = kind.name, .along = kind.along, .width = kind.width, .type = kind.type});
   extra_fields_.resize(extra_kinds_.size());
@@ -127,20 +127,49 @@ std::shared_ptr<BatchBuffer> BufferPool::take() {
                       most_));
     }
   }
-  if (!buffer) buffer = std::make_unique<BatchBuffer>(shapes_, bins_, extras_, memory_);
+  if (!buffer) buffer = make();
   BatchBuffer* raw = buffer.release();
   return {raw,
           [pool = shared_from_this()](BatchBuffer* b) { pool->give_back(std::unique_ptr<BatchBuffer>(b)); }};
 }
 
+/// One that has been counted already.
+std::unique_ptr<BatchBuffer> BufferPool::make() {
+  try {
+    auto buffer = std::make_unique<BatchBuffer>(shapes_, bins_, extras_, memory_);
+    const std::lock_guard lock(mutex_);
+    buffer_bytes_ = buffer->bytes();
+    return buffer;
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    --made_;
+    throw;
+  }
+}
+
 void BufferPool::give_back(std::unique_ptr<BatchBuffer> buffer) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(buffer));
+  if (free_.size() < keep_)
+    free_.push_back(std::move(buffer));
+  else
+    --made_;  // and the caller's argument ends it
+}
+
+void BufferPool::keep(std::size_t free) {
+  std::vector<std::unique_ptr<BatchBuffer>> given_up;
+  const std::lock_guard lock(mutex_);
+  keep_ = free;
+  for (; free_.size() > keep_; free_.pop_back(), --made_) given_up.push_back(std::move(free_.back()));
 }
 
 std::size_t BufferPool::made() const {
   const std::lock_guard lock(mutex_);
   return made_;
+}
+
+std::size_t BufferPool::buffer_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return buffer_bytes_;
 }
 
 void Slot::open(std::uint64_t sequence, Contents next) {

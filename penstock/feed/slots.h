@@ -58,6 +58,7 @@ class BatchBuffer {
   BatchBuffer(std::span<const Shape> shapes, std::int32_t bins, std::span<const ExtraKind> extras = {},
               std::shared_ptr<BatchMemory> memory = heap_memory());
 
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< for the largest shape
   /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty.
   void reshape(const Shape& shape);
   Row row(std::int32_t r);
@@ -84,6 +85,7 @@ class BatchBuffer {
   }
 
   std::int32_t bins_;
+  std::size_t bytes_ = 0;
   std::vector<ExtraKind> extra_kinds_;
   std::unique_ptr<std::byte[], Release> block_;
   std::vector<std::int32_t> dirty_tokens_, dirty_frames_;
@@ -108,9 +110,13 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 
   /// A free buffer, or a new one. Throws Error when `most` are in use: the consumer keeps too many batches.
   std::shared_ptr<BatchBuffer> take();
-  [[nodiscard]] std::size_t made() const;
+  /// From here on no more free buffers than that are kept for later.
+  void keep(std::size_t free);
+  [[nodiscard]] std::size_t made() const;          ///< and not given up since
+  [[nodiscard]] std::size_t buffer_bytes() const;  ///< of each
 
  private:
+  std::unique_ptr<BatchBuffer> make();
   void give_back(std::unique_ptr<BatchBuffer> buffer);
 
   const std::vector<Shape> shapes_;
@@ -120,7 +126,7 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
   const std::shared_ptr<BatchMemory> memory_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<BatchBuffer>> free_;
-  std::size_t made_ = 0;
+  std::size_t made_ = 0, keep_ = most_, buffer_bytes_ = 0;
 };
 
 /// A place in the ring: the batch that is being filled or waits for the consumer.
