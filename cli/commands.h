@@ -13,5 +13,6 @@ void add_synth(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_cache(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_tune(CLI::App& app, Action& action);
 
 }  // namespace penstock::cli

@@ -21,12 +21,12 @@ const ConfigKey& key_named(std::string_view name) {
 
 }  // namespace
 
-ConfigFlags::ConfigFlags(CLI::App& command) {
+ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string>& own) {
   command.add_option("DIR", folder_, "the dataset's folder (dataset_path)");
   command.add_option("--config", file_, "settings from a YAML file; flags win over it")->type_name("FILE");
   command.add_flag("--print-config", print_, "show every setting and where it came from, then stop");
   for (const ConfigKey& key : config_keys())
-    if (key.pending.empty())
+    if (key.pending.empty() && std::ranges::find(own, key.name) == own.end())
       add(command, key.name, key.boolean, key.help, "Settings (also keys of the YAML file)");
   for (const ConfigAlias& alias : config_aliases())
     if (const ConfigKey& key = key_named(alias.key); key.pending.empty())
@@ -57,13 +57,18 @@ void ConfigFlags::set_default(const std::string& key, const std::string& value, 
   defaults_.push_back({.key = key, .value = value, .origin = origin});
 }
 
-bool ConfigFlags::load(Config& config) const {
+ConfigLoader ConfigFlags::collect() const {
   ConfigLoader loader;
   for (const Flag& flag : defaults_) loader.set_default(flag.key, flag.value, flag.origin);
   if (!file_.empty()) loader.load_yaml(file_);
   if (!folder_.empty()) loader.set("dataset_path", folder_, "DIR");
   for (const Flag& flag : flags_)
     if (!flag.option || flag.option->count() > 0) loader.set(flag.key, flag.value, flag.origin);
+  return loader;
+}
+
+bool ConfigFlags::load(Config& config) const {
+  const ConfigLoader loader = collect();
   for (const std::string& note : loader.notes()) fmt::print(stderr, "note: {}\n", note);
   config = loader.config();
   if (print_) {

@@ -14,11 +14,14 @@ namespace penstock::cli {
 /// `--disable-native-loading`, other systems' spellings included.
 class ConfigFlags {
  public:
-  explicit ConfigFlags(CLI::App& command);
+  /// `own`: keys whose flag the command defines itself.
+  explicit ConfigFlags(CLI::App& command, const std::vector<std::string>& own = {});
 
   /// File and flags together. Notes (other spellings, keys without effect) go to stderr.
   /// With --print-config it prints the settings and returns false: there is nothing more to do.
   bool load(Config& config) const;
+  /// File and flags, collected: for who asks which keys they set.
+  [[nodiscard]] ConfigLoader collect() const;
   /// A setting that a flag of the command's own stands for (`--mode cached`).
   void set(const std::string& key, const std::string& value, const std::string& origin);
   /// The same, where neither the file nor a flag says anything.

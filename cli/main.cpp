@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   cli::add_info(app, action);
   cli::add_cache(app, action);
   cli::add_bench(app, action);
+  cli::add_tune(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ExtrasError&) {

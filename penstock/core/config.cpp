@@ -171,6 +171,11 @@ void ConfigLoader::put(std::string_view name, std::string value, const std::stri
   if (priority >= setting.priority) setting = {std::move(value), origin, priority};
 }
 
+bool ConfigLoader::is_set(std::string_view key) const {
+  const auto it = settings_.find(key);
+  return it != settings_.end() && it->second.priority > 1;
+}
+
 void ConfigLoader::note(const std::string& line) {
   if (std::find(notes_.begin(), notes_.end(), line) == notes_.end()) notes_.push_back(line);
 }

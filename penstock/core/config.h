@@ -127,6 +127,8 @@ class ConfigLoader {
   /// What a command takes for a key that neither the file nor a flag sets.
   void set_default(std::string_view name, const std::string& value, const std::string& origin);
 
+  /// The file or a flag sets this key.
+  [[nodiscard]] bool is_set(std::string_view key) const;
   /// The validated result.
   [[nodiscard]] Config config() const;
   /// Lines for the user: other spellings, retired keys, keys that do nothing yet.

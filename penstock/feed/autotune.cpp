@@ -41,7 +41,7 @@ int workers_for(double load) {
 
 }  // namespace
 
-Autotuner::Autotuner(const Limits& limits, const TuneSetting& start) : limits_(limits), setting_(start) {}
+Autotuner::Autotuner(const Limits& limits, const Effort& start) : limits_(limits), effort_(start) {}
 
 std::optional<std::string> Autotuner::observe(const TuneWindow& window) {
   const double load = load_of(window), share = wait_share(window);
@@ -68,7 +68,7 @@ int Autotuner::useful_workers(const TuneWindow& window) const {
   return static_cast<int>(std::clamp<double>(sharing, limits_.cpus, limits_.most_workers));
 }
 
-bool Autotuner::has_failed(const TuneSetting& setting, double load) const {
+bool Autotuner::has_failed(const Effort& setting, double load) const {
   return std::ranges::any_of(failures_, [&](const Failure& f) {
     return setting.workers <= f.setting.workers && setting.depth <= f.setting.depth &&
            load > f.load * much_less;
@@ -80,20 +80,20 @@ void Autotuner::remember_failure(double load) {
   const auto covers = [](const Failure& a, const Failure& b) {
     return a.setting.workers >= b.setting.workers && a.setting.depth >= b.setting.depth && a.load <= b.load;
   };
-  const Failure now{setting_, load};
+  const Failure now{effort_, load};
   if (std::ranges::any_of(failures_, [&](const Failure& f) { return covers(f, now); })) return;
   std::erase_if(failures_, [&](const Failure& f) { return covers(now, f); });
   failures_.push_back(now);
 }
 
 std::optional<std::string> Autotuner::relieve(const TuneWindow& window, double load) {
-  TuneSetting to = setting_;
+  Effort to = effort_;
   // Those who are there are busy, or almost: more of them. Else the batches are uneven: more ahead.
-  const bool busy = workers_for(load) > setting_.workers;
+  const bool busy = workers_for(load) > effort_.workers;
   if (busy) to.workers = workers_for(load);
   if (!busy || to.workers > useful_workers(window))
-    to.depth = std::min(limits_.most_depth, 2 * setting_.depth);
-  to.workers = std::max(setting_.workers, std::min(to.workers, useful_workers(window)));
+    to.depth = std::min(limits_.most_depth, 2 * effort_.depth);
+  to.workers = std::max(effort_.workers, std::min(to.workers, useful_workers(window)));
   return change(to,
                 fmt::format("the consumer waited {:.1f} % of the time; its batches are the work of {:.1f} "
                             "workers",
@@ -101,15 +101,15 @@ std::optional<std::string> Autotuner::relieve(const TuneWindow& window, double l
 }
 
 std::optional<std::string> Autotuner::save(const TuneWindow& window) {
-  TuneSetting to = setting_;
-  to.workers = std::min(setting_.workers, workers_for(calm_load_));
+  Effort to = effort_;
+  to.workers = std::min(effort_.workers, workers_for(calm_load_));
   // With fewer workers that are busier, what is ready has to be seen again first.
-  if (to.workers == setting_.workers || calm_load_ < 0.5 * to.workers)
-    to.depth = setting_.depth - std::max(0, calm_ready_ - spare_batches);
+  if (to.workers == effort_.workers || calm_load_ < 0.5 * to.workers)
+    to.depth = effort_.depth - std::max(0, calm_ready_ - spare_batches);
   // Of what has failed before, as little as possible is tried again.
-  while (to.workers < setting_.workers && has_failed(to, calm_load_)) ++to.workers;
+  while (to.workers < effort_.workers && has_failed(to, calm_load_)) ++to.workers;
   to.workers = std::min(to.workers, useful_workers(window));
-  while (to.depth < setting_.depth && has_failed(to, calm_load_)) ++to.depth;
+  while (to.depth < effort_.depth && has_failed(to, calm_load_)) ++to.depth;
   const std::string reason = fmt::format(
       "the consumer does not wait; its batches are the work of {:.2f} workers, and {} or more were "
       "ready",
@@ -118,9 +118,9 @@ std::optional<std::string> Autotuner::save(const TuneWindow& window) {
   return change(to, reason);
 }
 
-std::optional<std::string> Autotuner::change(const TuneSetting& to, std::string reason) {
-  if (to == setting_) return std::nullopt;
-  setting_ = to;
+std::optional<std::string> Autotuner::change(const Effort& to, std::string reason) {
+  if (to == effort_) return std::nullopt;
+  effort_ = to;
   settling_ = true;
   calm_ = 0;
   waits_ = 0;

@@ -9,10 +9,10 @@
 
 namespace penstock {
 
-struct TuneSetting {
+struct Effort {
   int workers = 1;
   int depth = 2;  ///< batches in the ring, the consumer's included
-  bool operator==(const TuneSetting&) const = default;
+  bool operator==(const Effort&) const = default;
 };
 
 /// What happened from one decision to the next: a window of some batches.
@@ -33,22 +33,22 @@ class Autotuner {
     int most_workers = 1;  ///< then no more than these
     int most_depth = 2;
   };
-  Autotuner(const Limits& limits, const TuneSetting& start);
+  Autotuner(const Limits& limits, const Effort& start);
 
   /// A window under the present setting has ended. The new setting's reason, when there is a new one.
   std::optional<std::string> observe(const TuneWindow& window);
-  [[nodiscard]] const TuneSetting& setting() const { return setting_; }
+  [[nodiscard]] const Effort& effort() const { return effort_; }
 
  private:
   std::optional<std::string> relieve(const TuneWindow& window, double load);
   std::optional<std::string> save(const TuneWindow& window);
   void remember_failure(double load);
-  std::optional<std::string> change(const TuneSetting& to, std::string reason);
+  std::optional<std::string> change(const Effort& to, std::string reason);
   [[nodiscard]] int useful_workers(const TuneWindow& window) const;
-  [[nodiscard]] bool has_failed(const TuneSetting& setting, double load) const;
+  [[nodiscard]] bool has_failed(const Effort& setting, double load) const;
 
   Limits limits_;
-  TuneSetting setting_;
+  Effort effort_;
   bool started_ = false;     // the first window shows an empty ring
   bool settling_ = false;    // the window after a change shows its transition
   std::uint32_t waits_ = 0;  // the last windows, a bit each: the consumer waited
@@ -57,7 +57,7 @@ class Autotuner {
   double calm_load_ = 0;     // the largest load among them
   int calm_ready_ = 0;       // the least level among them
   struct Failure {
-    TuneSetting setting;
+    Effort setting;
     double load = 0;
   };
   std::vector<Failure> failures_;  // settings under which the consumer waited, and the load they had

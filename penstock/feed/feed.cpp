@@ -109,7 +109,7 @@ struct Feed::State {
   void activate(int workers);
   void tune(Clock::time_point now);
   void begin_window(Clock::time_point now);
-  [[nodiscard]] int depth() const { return tuner.setting().depth; }
+  [[nodiscard]] int depth() const { return tuner.effort().depth; }
   void work(const std::stop_token& stopping, std::size_t worker);
   void fill(RowJob& job, Slot& slot, std::int32_t row);
   void look_ahead(const Slot& slot, std::int32_t row) const;
@@ -284,7 +284,7 @@ void Feed::State::start() {
                                         options.memory);
   }
   open_ahead();
-  activate(tuner.setting().workers);
+  activate(tuner.effort().workers);
   returned = Clock::now();
   begin_window(returned);
 }
@@ -357,7 +357,7 @@ void Feed::State::tune(Clock::time_point now) {
   seen.cpu_share = std::min(1.0, running / spent);
   const auto reason = tuner.observe(seen);
   if (!reason) return;
-  const TuneSetting& to = tuner.setting();
+  const Effort& to = tuner.effort();
   activate(to.workers);
   pool->keep(static_cast<std::size_t>(to.depth));
   unannounced = 0;  // a ring that got shorter may have to live on slots that nobody was woken for yet

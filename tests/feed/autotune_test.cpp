@@ -29,7 +29,7 @@ class SimulatedFeed {
   explicit SimulatedFeed(std::uint64_t seed) : random_(seed) {}
 
   /// One batch; adds what happened to the window.
-  void next(const Weather& w, const TuneSetting& setting, TuneWindow& window) {
+  void next(const Weather& w, const Effort& setting, TuneWindow& window) {
     workers_.resize(static_cast<std::size_t>(setting.workers), now_);
     while (finished_.size() < static_cast<std::size_t>(setting.depth)) finished_.push_back(fill(w, setting));
     const auto ready = std::ranges::count_if(finished_, [&](double t) { return t <= now_; });
@@ -51,11 +51,11 @@ class SimulatedFeed {
     return std::uniform_real_distribution<double>(1 - w.uneven, 1 + w.uneven)(random_);
   }
   /// Computing workers share the CPUs.
-  static double row_time(const Weather& w, const TuneSetting& s) {
+  static double row_time(const Weather& w, const Effort& s) {
     const double alone = w.row_cpu + w.row_read;
     return std::max(alone, w.row_cpu * s.workers / cpus);
   }
-  double fill(const Weather& w, const TuneSetting& s) {
+  double fill(const Weather& w, const Effort& s) {
     const double length = varied(w);
     double end = 0;
     for (int r = 0; r < rows; ++r) {
@@ -85,7 +85,7 @@ class TunedRun {
     Outcome o;
     TuneWindow all;
     for (int i = 0; i < n; ++i) {
-      feed_.next(weather, tuner_.setting(), window_);
+      feed_.next(weather, tuner_.effort(), window_);
       if (window_.batches < 8) continue;
       all.wait_seconds += window_.wait_seconds;
       all.step_seconds += window_.step_seconds;
@@ -95,7 +95,7 @@ class TunedRun {
     o.waited = all.wait_seconds / (all.wait_seconds + all.step_seconds);
     return o;
   }
-  [[nodiscard]] const TuneSetting& setting() const { return tuner_.setting(); }
+  [[nodiscard]] const Effort& effort() const { return tuner_.effort(); }
 
  private:
   SimulatedFeed feed_;
@@ -105,7 +105,7 @@ class TunedRun {
 };
 
 /// Waiting under a fixed setting, once it runs.
-double fixed_wait(const Weather& weather, const TuneSetting& setting, std::uint64_t seed) {
+double fixed_wait(const Weather& weather, const Effort& setting, std::uint64_t seed) {
   SimulatedFeed feed(seed);
   TuneWindow start, seen;
   for (int i = 0; i < 50; ++i) feed.next(weather, setting, start);
@@ -126,8 +126,8 @@ std::pair<int, double> best_fixed(const Weather& weather, std::uint64_t seed) {
 TEST(Autotune, ASlowConsumerNeedsOneWorkerAndALittleDepth) {
   TunedRun run(1);
   run.batches(50, {.step = 0.05});
-  EXPECT_EQ(run.setting().workers, 1);
-  EXPECT_LE(run.setting().depth, 3);
+  EXPECT_EQ(run.effort().workers, 1);
+  EXPECT_LE(run.effort().depth, 3);
   const Outcome o = run.batches(1000, {.step = 0.05});
   EXPECT_LT(o.waited, 0.001);
   EXPECT_EQ(o.changes, 0);
@@ -136,23 +136,23 @@ TEST(Autotune, ASlowConsumerNeedsOneWorkerAndALittleDepth) {
 TEST(Autotune, AConsumerWithoutEndKeepsAllCpusAndAllDepth) {
   TunedRun run(2);
   EXPECT_EQ(run.batches(2000, {.step = 1e-6}).changes, 0);
-  EXPECT_EQ(run.setting(), (TuneSetting{.workers = cpus, .depth = most_depth}));
+  EXPECT_EQ(run.effort(), (Effort{.workers = cpus, .depth = most_depth}));
 }
 
 TEST(Autotune, WorkersThatWaitForTheStorageMayBeMoreThanTheCpus) {
   TunedRun run(3);
   const Weather slow{.step = 0.01, .row_read = 0.004};
   run.batches(50, slow);
-  EXPECT_GT(run.setting().workers, cpus);
+  EXPECT_GT(run.effort().workers, cpus);
   EXPECT_LT(run.batches(200, slow).waited, 0.01);
   run.batches(50, {.step = 0.01});
-  EXPECT_EQ(run.setting().workers, 1);
+  EXPECT_EQ(run.effort().workers, 1);
 }
 
 TEST(Autotune, ComputingWorkersAreNeverMoreThanTheCpus) {
   TunedRun run(4);
   run.batches(500, {.step = 0.0005, .row_cpu = 0.001});
-  EXPECT_EQ(run.setting().workers, cpus);
+  EXPECT_EQ(run.effort().workers, cpus);
 }
 
 // Any weather, then any other: within 50 batches it is as good as the best fixed setting, with at most a
@@ -175,7 +175,7 @@ TEST(Autotune, FollowsEveryChangeOfTheWeather) {
       const Outcome next = run.batches(200, weather);
       const auto [workers, waited] = best_fixed(weather, static_cast<std::uint64_t>(i));
       late += 1 - next.waited < 0.99 * (1 - waited);
-      many += run.setting().workers > workers + 1;
+      many += run.effort().workers > workers + 1;
       restless += run.batches(1000, weather).changes > 2;
     }
   }
