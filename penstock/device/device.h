@@ -7,6 +7,7 @@
 //
 // feed/device_feed.h puts the two together.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,13 +39,15 @@ class DeviceBatch {
   DeviceBatch() = default;
   explicit DeviceBatch(std::shared_ptr<Held> held) : held_(std::move(held)) {}
 
-  /// Its arrays lie in the device's memory (on the host: in ordinary memory).
+  /// Its arrays lie in the device's memory (on the host: in ordinary memory), for as long as a DeviceBatch
+  /// holds them.
   [[nodiscard]] const Batch& device() const { return held_->device; }
   /// What the host can read of it at once: shape, epoch, step, lengths, speakers, utterances, replaced. Mel,
   /// tokens and extras are empty, unless the device is the host.
   [[nodiscard]] const Batch& host() const { return held_->host; }
   /// Work that is put on `stream` from here on sees the batch, and has it until that work is done. Never
-  /// waits. Must be called for every stream that uses it. Throws Error.
+  /// waits. Must be called for every stream that uses it; the stream must exist until the batch is let go of.
+  /// Throws Error.
   void use_on(StreamHandle stream) const { held_->use_on(stream); }
   /// Waits until it has arrived: for hosts that want to read it back or to know the time.
   void wait() const { held_->wait(); }
@@ -55,7 +58,11 @@ class DeviceBatch {
 };
 
 struct StageOptions {
-  std::int32_t buffers = 2;  ///< batches on the device, the consumer's included (device_buffer_size)
+  std::int32_t buffers =
+      2;  ///< batches on the device, the consumer's included (device_buffer_size); 2 or more
+  /// Of the largest batch: then buffers are made at once, and a lack of memory is an error here and now. 0:
+  /// they grow when larger batches come.
+  std::size_t batch_bytes = 0;
   /// A copy runs while the consumer computes; false: each starts when the batch is asked for, on the stream
   /// that uses it first, and nothing else goes on meanwhile.
   bool overlap = true;
@@ -63,11 +70,12 @@ struct StageOptions {
 
 struct DeviceStats {
   std::int64_t batches = 0;  ///< delivered
-  std::uint64_t bytes = 0;   ///< copied for them
+  std::uint64_t bytes = 0;   ///< of the copies that are done, for batches that wait to be delivered too
   double copy_seconds = 0;   ///< that the device spent on these copies, as its own clock says
 };
 
-/// One thread calls next(); it and the consumer's use of batches never wait for the device.
+/// One thread calls next(). Neither it nor the consumer's use of batches waits for the device, unless
+/// launches run ahead of it by more steps than there are buffers.
 class DeviceStage {
  public:
   DeviceStage() = default;
