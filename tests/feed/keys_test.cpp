@@ -108,6 +108,7 @@ TEST(Keys, EachOneIsNoticed) {
                                                      {"add_blank", "true"},
                                                      {"symbols", made.folder() / "symbols.txt"},
                                                      {"cache_type", "float16"},
+                                                     {"cache_kind", "pcm"},
                                                      {"npy_mels", made.folder() / "other/mel"},
                                                      {"npy_tokens", made.folder() / "other/tok"},
                                                      {"extra", "e=" + (made.folder() / "other/tok").string()},
