@@ -86,10 +86,11 @@ void print_bad(const std::vector<SampleError>& bad) {
 
 // ---- build ----
 
-/// --only mel | tokens | the name of an extra, which is then the only one that is opened.
+/// --only mel (or pcm: what mels come from) | tokens | the name of an extra, which is then the only one that
+/// is opened.
 void apply_only(const std::string& only, Config& config, CacheBuildOptions& options) {
   if (only.empty()) return;
-  options.mel = only == "mel";
+  options.mel = only == "mel" || (only == "pcm" && config.cache_kind != CacheKind::mel);
   options.tokens = only == "tokens";
   options.extras = !options.mel && !options.tokens;
   if (!options.extras) return;
@@ -112,6 +113,15 @@ void print_build(const CacheBuildReport& r, double rate, std::size_t utterances,
   std::vector<std::string> names;
   for (const auto& pack : r.packs) names.push_back(pack.filename().string());
   fmt::print("{} kept; {} in {}\n", r.kept, fmt::join(names, ", "), folder.string());
+}
+
+std::string_view kind_name(const CacheKindChoice& choice) {
+  return choice.kind == CacheKind::pcm ? "pcm" : "mel";
+}
+
+/// Where `cache_kind: auto` had something to decide.
+void print_kind(const CacheKindChoice& choice) {
+  if (!choice.reason.empty()) fmt::print("cache_kind auto is {}\n", choice.reason);
 }
 
 int build(const Arguments& a) {
@@ -144,7 +154,9 @@ int build(const Arguments& a) {
   if (a.json) {
     json packs = json::array();
     for (const auto& pack : report.packs) packs.push_back(pack.string());
-    print_json({{"built", report.built},
+    print_json({{"cache_kind", kind_name(report.kind)},
+                {"reason", report.kind.reason},
+                {"built", report.built},
                 {"kept", report.kept},
                 {"bytes", report.bytes},
                 {"seconds", report.seconds},
@@ -156,6 +168,7 @@ int build(const Arguments& a) {
     return 0;
   }
   print_build(report, rate, utterances, pack_folder(*config, dataset));
+  print_kind(report.kind);
   print_bad(report.bad);
   return 0;
 }
@@ -244,10 +257,15 @@ int list(const Arguments& a) {
   const Dataset dataset = open(*config);
   const std::filesystem::path folder = pack_folder(*config, dataset);
   const std::vector<ListedPack> packs = listed_packs(*config, dataset);
+  const CacheKindChoice kind = cache_kind_of(*config, dataset);
   if (a.json) {
-    print_json({{"folder", folder.string()}, {"packs", packs_json(packs)}});
+    print_json({{"folder", folder.string()},
+                {"cache_kind", kind_name(kind)},
+                {"reason", kind.reason},
+                {"packs", packs_json(packs)}});
     return 0;
   }
+  print_kind(kind);
   if (packs.empty()) {
     fmt::print("no packs in {}; `penstock cache build` makes them\n", folder.string());
     return 0;
@@ -310,7 +328,7 @@ void add_cache(CLI::App& app, Action& action) {
   auto a = make();
   CLI::App* c = add(*cache, action, a, "build",
                     "compute mels and tokens once, in parallel; builds what is missing", build);
-  c->add_option("--only", a->only, "mel, tokens or the name of an extra array")->type_name("ARRAY");
+  c->add_option("--only", a->only, "mel (or pcm), tokens or the name of an extra array")->type_name("ARRAY");
   c->add_flag("--overwrite", a->overwrite, "build every record again");
   c->add_option("--shard-mib", a->shard_mib, "size of a shard file")
       ->check(CLI::Range(1, 1 << 20))

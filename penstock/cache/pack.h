@@ -1,4 +1,4 @@
-// A pack: one array (mels, tokens, an extra) of every utterance, in shard files that are mapped and never
+// A pack: one array (mels or samples, tokens, an extra) of every utterance, in shard files that are mapped and never
 // parsed. docs/cache_format.md draws the bytes.
 #pragma once
 #include <cstdint>
@@ -30,7 +30,7 @@ std::uint64_t xxh3(std::string_view text);
 
 /// What a pack holds, and everything that shapes its records. A difference makes another pack.
 struct PackIdentity {
-  std::string array;       ///< mel, tokens, or an extra's name: letters, digits and _
+  std::string array;       ///< mel or pcm, tokens, or an extra's name: letters, digits and _
   std::string parameters;  ///< lines `key: value` in a fixed order; people read them in `penstock cache list`
   [[nodiscard]] std::uint64_t fingerprint() const;
   [[nodiscard]] std::string folder_name() const;  ///< mel-0123456789abcdef

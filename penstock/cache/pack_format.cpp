@@ -28,8 +28,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 
 /// Nothing here may overflow, whatever the numbers are.
 bool sensible(const RecordFields& f, std::uint64_t end) {
-  if (f.type != ElementType::float32 && f.type != ElementType::float16 && f.type != ElementType::int32)
-    return false;
+  if (f.type < ElementType::float32 || f.type > ElementType::int16) return false;
   if (f.rows < 0 || f.columns < 0 || f.id_bytes > RecordHeader::most_id_bytes) return false;
   if (f.at % 64 != 0 || f.at > end || f.bytes > end) return false;
   const auto elements = static_cast<std::uint64_t>(f.rows) * static_cast<std::uint64_t>(f.columns);

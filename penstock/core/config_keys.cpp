@@ -166,11 +166,11 @@ ConfigKey extra(const std::string& name, const std::string& help) {
                          .folder = item.substr(std::min(equals + 1, item.size()))};
       if (!is_name(source.name) || source.folder.empty())
         throw Error(fmt::format("must be name=folder (a name of letters, digits and _), but is '{}'", item));
-      if (source.name == "mel" || source.name == "tokens" ||
+      if (source.name == "mel" || source.name == "pcm" || source.name == "tokens" ||
           std::any_of(c.extra.begin(), c.extra.end(),
                       [&](const ExtraSource& e) { return e.name == source.name; }))
         throw Error(
-            fmt::format("must name each array once, and none mel or tokens, but has '{}'", source.name));
+            fmt::format("must name each array once, and none mel, pcm or tokens, but has '{}'", source.name));
       c.extra.push_back(std::move(source));
       at = end + 1;
     }

@@ -46,8 +46,10 @@ struct Shape {
 };
 
 /// What an array is made of. The numbers are part of the cache's format.
-enum class ElementType : std::uint32_t { float32 = 1, float16 = 2, int32 = 3 };
-constexpr std::size_t element_bytes(ElementType type) { return type == ElementType::float16 ? 2 : 4; }
+enum class ElementType : std::uint32_t { float32 = 1, float16 = 2, int32 = 3, int16 = 4 };
+constexpr std::size_t element_bytes(ElementType type) {
+  return type == ElementType::float16 || type == ElementType::int16 ? 2 : 4;
+}
 
 /// Which length of its row an array follows.
 enum class Along : std::uint8_t { frames, tokens, nothing };

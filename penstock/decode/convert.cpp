@@ -94,6 +94,15 @@ PENSTOCK_FOR_EACH_CPU void to_mono(SampleFormat format, const std::byte* in, std
   }
 }
 
+PENSTOCK_FOR_EACH_CPU void to_pcm16(std::span<const float> in, std::int16_t* out) {
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const float scaled = std::min(std::max(in[i] * 0x1p15F, -32768.0F), 32767.0F);
+    // This large, a float has no bits behind the point: the addition rounds, and the whole number is in the
+    // lowest bits.
+    out[i] = static_cast<std::int16_t>(std::bit_cast<std::int32_t>(scaled + 0x1.8p23F));
+  }
+}
+
 std::optional<std::size_t> first_non_finite(std::span<const float> samples) {
   if (all_finite(samples.data(), samples.size())) return std::nullopt;
   const auto bad = std::find_if(samples.begin(), samples.end(), [](float x) { return !std::isfinite(x); });

@@ -1,4 +1,4 @@
-// Interleaved samples of any kind -> mono float.
+// Interleaved samples of any kind -> mono float; and float -> 16 bits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +31,10 @@ constexpr std::size_t bytes_per_sample(SampleFormat format) {
 /// what libsndfile gives. Several channels become their mean: each is converted to float, the sum and the
 /// division are double, the result is rounded to float once.
 void to_mono(SampleFormat format, const std::byte* in, std::size_t channels, std::span<float> out);
+
+/// out[i] = in[i] x 2^15, rounded to nearest (halves to even) and clamped: to_mono() of s16 gives back what a
+/// 16-bit file held. `in` is finite.
+void to_pcm16(std::span<const float> in, std::int16_t* out);
 
 /// The number of the first NaN or infinity, if there is one.
 std::optional<std::size_t> first_non_finite(std::span<const float> samples);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "penstock/cache/pack_writer.h"
 #include "penstock/core/config.h"
 #include "penstock/core/error.h"
+#include "penstock/feed/cache_kind.h"
 #include "penstock/feed/dataset.h"
 
 namespace penstock {
@@ -18,17 +20,20 @@ namespace penstock {
 using CacheProgress = std::function<void(std::size_t done, std::size_t total, std::uint64_t bytes)>;
 
 struct CacheBuildOptions {
-  bool mel = true, tokens = true, extras = true;
-  bool overwrite = false;  ///< build every record again
-  bool wait = false;       ///< for another build of the same pack, instead of an Error
+  bool mel = true, tokens = true, extras = true;  ///< mel: or the samples, as `cache_kind` says
+  bool overwrite = false;                         ///< build every record again
+  bool wait = false;                              ///< for another build of the same pack, instead of an Error
   std::uint64_t shard_bytes = PackWriterOptions{}.shard_bytes;
   CacheProgress progress;
+  std::optional<CacheCosts> costs;  ///< decide `cache_kind: auto` by these instead of measuring
 };
 
 struct CacheBuildReport {
+  CacheKindChoice kind;
   std::int64_t built = 0, kept = 0;          ///< records, all arrays together
   std::uint64_t bytes = 0;                   ///< written
-  double seconds = 0, sync_seconds = 0;      ///< the whole build; its last part, in which the disk catches up
+  double seconds = 0, sync_seconds = 0;      ///< the whole build; its last part, in which the disk catches up.
+                                             ///< What the decision took is not in them
   std::vector<std::filesystem::path> packs;  ///< folders
   std::vector<SampleError> bad;              ///< could not be cached (`on_bad_sample: skip`)
 };
@@ -37,6 +42,7 @@ struct CacheBuildReport {
 /// array in a record per member. A bad sample ends the build (SampleError) or is counted (`on_bad_sample`);
 /// in both cases, and when `progress` throws, every record that was finished stays. Throws Error: disk full
 /// (before anything is written where that can be seen), another build, a folder that cannot be written.
+/// `cache_kind: auto` is decided first, where it is not yet.
 CacheBuildReport build_cache(const Config& config, const Dataset& dataset,
                              const CacheBuildOptions& options = {});
 
@@ -44,7 +50,7 @@ CacheBuildReport build_cache(const Config& config, const Dataset& dataset,
 struct CacheFinding {
   enum class Kind { bad, stale, missing, orphaned };
   Kind kind = Kind::bad;
-  std::string array;   ///< mel, tokens, f0
+  std::string array;   ///< mel, pcm, tokens, f0
   std::string id;      ///< empty when it is about a whole file
   std::string reason;  ///< what is wrong, and with which file
   bool fixed = false;  ///< is no more

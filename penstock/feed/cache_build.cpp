@@ -27,7 +27,7 @@ double seconds_since(Clock::time_point start) {
 /// One array that is being built.
 struct Target {
   StoredArray array;
-  std::size_t number = 0;  // 0: mel, 1: tokens, from 2: extras
+  std::size_t number = 0;  // 0: mel or pcm, 1: tokens, from 2: extras
   std::unique_ptr<PackWriter> writer;
   std::vector<bool> missing;  // by member
   std::int64_t kept = 0;
@@ -85,15 +85,11 @@ std::vector<Target> open_targets(const Config& config, const Dataset& dataset,
 
 /// A disk that cannot hold the rest is refused before anything is written.
 void check_space(const std::vector<Target>& targets, const Dataset& dataset) {
-  constexpr std::uint64_t record_overhead = 256 + 128;  // header, id and padding; its entry in the index
   std::uint64_t need = 0;
   for (const Target& target : targets)
     for (std::size_t m = 0; m < dataset.members.size(); ++m)
-      if (target.missing[m]) {
-        const auto w = target.array.want(static_cast<std::int64_t>(m));
-        need += record_overhead + static_cast<std::uint64_t>(w.rows) * static_cast<std::uint64_t>(w.columns) *
-                                      element_bytes(target.array.type);
-      }
+      if (target.missing[m])
+        need += bytes_on_disk(target.array, target.array.want(static_cast<std::int64_t>(m)));
   if (targets.empty()) return;
   const auto& folder = targets.front().array.folder;
   std::error_code error;
@@ -145,7 +141,9 @@ void Build::add(MemberArrays& arrays, Scratch<std::uint16_t>& halves, std::size_
   for (const Target& target : targets) {
     if (!target.missing[m]) continue;
     std::span<const std::byte> payload;
-    if (target.number == 0) {
+    if (target.array.type == ElementType::int16) {
+      payload = std::as_bytes(arrays.job.compute_samples(member));
+    } else if (target.number == 0) {
       arrays.job.compute_mel(member, row);
       payload = std::as_bytes(row.mel);
       if (target.array.type == ElementType::float16) {
@@ -181,9 +179,13 @@ void Build::show_progress() {
 
 }  // namespace
 
-CacheBuildReport build_cache(const Config& config, const Dataset& dataset, const CacheBuildOptions& options) {
-  const auto start = Clock::now();
+CacheBuildReport build_cache(const Config& given, const Dataset& dataset, const CacheBuildOptions& options) {
   CacheBuildReport report;
+  report.kind =
+      options.mel ? decide_cache_kind(given, dataset, options.costs) : cache_kind_of(given, dataset);
+  Config config = given;
+  config.cache_kind = report.kind.kind;
+  const auto start = Clock::now();
   std::vector<Target> targets = open_targets(config, dataset, options, report);
   check_space(targets, dataset);
 

@@ -84,8 +84,9 @@ void check_ids(const Dataset& dataset) {
 
 }  // namespace
 
-CacheExportReport export_npy(const Config& config, const Dataset& dataset, const fs::path& out,
+CacheExportReport export_npy(const Config& given, const Dataset& dataset, const fs::path& out,
                              const CacheProgress& progress) {
+  const Config config = with_cache_kind(given, dataset);
   check_ids(dataset);
   const Stores stores = open_stores(config, dataset);
   const Mel mel(config.mel);

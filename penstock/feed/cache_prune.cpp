@@ -39,19 +39,18 @@ bool is_too_new(const Pack& pack) {
   });
 }
 
-/// Why the whole pack can go; empty when it stays. `used`: of this configuration, or null.
+/// Why the whole pack can go; empty when it stays. `used`: of this configuration, or null. `ours`: what this
+/// version makes of the configuration, whatever its `cache_kind` is.
 std::string why_useless(const PackSummary& pack, const Pack& open, const StoredArray* used,
-                        const std::vector<StoredArray>& arrays, double unused_days) {
+                        const std::vector<PackIdentity>& ours, double unused_days) {
   if (!pack.problem.empty() && open.entries().empty()) return fmt::format("cannot be read: {}", pack.problem);
   if (used) return {};
   if (pack.shards == 0 && !pack.leftovers.empty())
     return "has only unfinished files, and their build is not running";
-  const auto same =
-      std::ranges::find(arrays, pack.identity.array, [](const auto& a) { return a.identity.array; });
-  if (same != arrays.end() && !pack.identity.parameters.empty()) {
-    const std::string ours = version_lines(same->identity.parameters),
-                      its = version_lines(pack.identity.parameters);
-    if (ours != its) return fmt::format("was made by another version ({}; this one has {})", its, ours);
+  const auto same = std::ranges::find(ours, pack.identity.array, &PackIdentity::array);
+  if (same != ours.end() && !pack.identity.parameters.empty()) {
+    const std::string here = version_lines(same->parameters), its = version_lines(pack.identity.parameters);
+    if (here != its) return fmt::format("was made by another version ({}; this one has {})", its, here);
   }
   const double days = days_since(std::max(pack.used_ns, pack.written_ns));
   if (days < unused_days) return {};
@@ -106,6 +105,8 @@ void prune_inside(const PackSummary& pack, const Pack& open, const PackIdentity&
 std::vector<PruneItem> prune_cache(const Config& config, const Dataset& dataset,
                                    const CachePruneOptions& options) {
   const std::vector<StoredArray> arrays = stored_arrays(config, dataset);
+  std::vector<PackIdentity> identities{mel_pack(config), pcm_pack(config)};
+  for (const StoredArray& array : arrays) identities.push_back(array.identity);
   std::vector<PruneItem> items;
   for (const PackSummary& pack : list_packs(pack_folder(config, dataset))) {
     const auto found = std::ranges::find(arrays, pack.folder.filename(),
@@ -114,7 +115,8 @@ std::vector<PruneItem> prune_cache(const Config& config, const Dataset& dataset,
     const PackIdentity& identity = used ? used->identity : pack.identity;
     const Pack open(pack.folder, identity, {.mapped = false});
     if (is_too_new(open)) continue;
-    if (std::string reason = why_useless(pack, open, used, arrays, options.unused_days); !reason.empty()) {
+    if (std::string reason = why_useless(pack, open, used, identities, options.unused_days);
+        !reason.empty()) {
       items.push_back({pack.folder, std::move(reason), pack.bytes});
       if (options.remove) remove_pack(pack.folder);
       continue;

@@ -77,7 +77,7 @@ std::string shard_name(const CheckedPack& p, const PackEntry& entry) {
 /// What a record should have been made from, for messages.
 std::string source_name(const Dataset& dataset, const std::string& array, std::int64_t number) {
   const Utterance u = dataset.index.utterance(number);
-  if (array == "mel") return std::string(u.path);
+  if (is_audio(array)) return std::string(u.path);
   if (array == "tokens") return fmt::format("the text in {}", dataset.index.where(number));
   const auto extra = std::ranges::find(dataset.extras, array, &DatasetExtra::name);
   return extra->tree.path(u.id);
@@ -335,14 +335,18 @@ struct Everything {
   std::vector<CheckedTree> trees;
 };
 
+/// The array whose .npy tree comes before the pack.
+std::string_view tree_of(const StoredArray& array) {
+  return is_audio(array.identity.array) ? "mel" : std::string_view(array.identity.array);
+}
+
 /// `packs` refers to `arrays`; both refer to the dataset.
 void open_all(Everything& all, const Config& config, const Dataset& dataset, bool repair) {
   all.arrays = stored_arrays(config, dataset);
   for (const StoredArray& array : all.arrays)
     if (fs::exists(array.folder)) all.packs.push_back(open_pack(array, repair));
   const auto packed = [&](std::string_view array) {
-    return std::ranges::any_of(all.packs,
-                               [&](const CheckedPack& p) { return p.array.identity.array == array; });
+    return std::ranges::any_of(all.packs, [&](const CheckedPack& p) { return tree_of(p.array) == array; });
   };
   if (!dataset.mel_tree.empty()) all.trees.push_back({"mel", dataset.mel_tree, packed("mel")});
   if (!dataset.token_tree.empty()) all.trees.push_back({"tokens", dataset.token_tree, packed("tokens")});
@@ -359,7 +363,7 @@ CacheCheck check_all(Everything& all, const Config& config, const Dataset& datas
     for (CheckedPack& p : all.packs)
       if (&p.array == &array) check_pack(check, p);
     for (CheckedTree& t : all.trees)
-      if (t.array == array.identity.array) {
+      if (t.array == tree_of(array)) {
         check_files(check, t);
         check_orphans(check, t, all.trees);
       }
@@ -391,7 +395,8 @@ CacheCheck compare(CacheCheck before, const CacheCheck& after, const Failures& f
 
 }  // namespace
 
-CacheCheck verify_cache(const Config& config, const Dataset& dataset, const CacheVerifyOptions& options) {
+CacheCheck verify_cache(const Config& given, const Dataset& dataset, const CacheVerifyOptions& options) {
+  const Config config = with_cache_kind(given, dataset);
   ProgressCounter progress(options.progress);
   CacheBuildOptions missing{.mel = false, .tokens = false, .extras = false, .progress = options.progress};
   Failures failures;
@@ -408,7 +413,7 @@ CacheCheck verify_cache(const Config& config, const Dataset& dataset, const Cach
     if (!options.fix || first.findings.empty()) return first;
     for (CheckedPack& p : all.packs) {
       const std::string& array = p.array.identity.array;
-      (array == "mel" ? missing.mel : array == "tokens" ? missing.tokens : missing.extras) = true;
+      (is_audio(array) ? missing.mel : array == "tokens" ? missing.tokens : missing.extras) = true;
       p.writer->rewrite(p.pack, [&](const PackEntry& entry) { return p.keep[entry.number]; });
       p.writer->finish();
     }

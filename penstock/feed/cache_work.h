@@ -60,9 +60,20 @@ class ProgressCounter {
   std::mutex mutex_;
 };
 
+/// The array that mels come from.
+inline bool is_audio(std::string_view array) { return array == "mel" || array == "pcm"; }
+
+/// What a record takes on disk, about: with its header, its id and its entry in the index.
+inline std::uint64_t bytes_on_disk(const StoredArray& array, const StoredArray::Wanted& wanted) {
+  constexpr std::uint64_t overhead = 256 + 128;
+  if (wanted.rows < 0) return 0;
+  return overhead + static_cast<std::uint64_t>(wanted.rows) * static_cast<std::uint64_t>(wanted.columns) *
+                        element_bytes(array.type);
+}
+
 /// The record is of the utterance as it is now. Of extras nothing is known here: true.
 inline bool made_from(const Utterance& utterance, std::string_view array, const PackEntry& record) {
-  return array == "mel"      ? record.source == mel_source(utterance)
+  return is_audio(array)     ? record.source == mel_source(utterance)
          : array == "tokens" ? record.source == token_source(utterance)
                              : true;
 }
@@ -81,6 +92,8 @@ class MemberArrays {
     buffer_.reshape({.rows = 1, .tokens = l.tokens, .frames = l.frames});
     return buffer_.row(0);
   }
+  /// What `job` has cost so far.
+  [[nodiscard]] const StageClock& clock() const { return clock_; }
 
  private:
   static std::array<Shape, 1> longest(const Dataset& dataset) {

@@ -52,9 +52,11 @@ Config checked(const Config& config) {
 }
 
 Dataset prepared(const Config& config, const OpenOptions& options) {
-  if (config.preprocessing_mode != PreprocessingMode::precompute) return open_dataset(config, options);
-  Dataset dataset = open_current_dataset(config, options);
-  build_cache(config, dataset, {.wait = true, .progress = options.building});
+  const bool build = config.preprocessing_mode == PreprocessingMode::precompute;
+  Dataset dataset = build ? open_current_dataset(config, options) : open_dataset(config, options);
+  if (build) build_cache(config, dataset, {.wait = true, .progress = options.building});
+  if (config.cache_kind == CacheKind::automatic)
+    dataset.notes.push_back("cache_kind auto is " + cache_kind_of(config, dataset).reason);
   return dataset;
 }
 
@@ -76,9 +78,9 @@ std::vector<SkippedSample> samples_of(const std::map<std::int64_t, SkippedSample
 
 struct Feed::State {
   State(const Config& c, const FeedOptions& o)
-      : config(checked(c)),
-        options(o),
-        dataset(prepared(config, options.open)),
+      : options(o),
+        dataset(prepared(checked(c), options.open)),
+        config(with_cache_kind(c, dataset)),
         stores(open_stores(config, dataset)),
         root(File::open_folder(dataset.index.root())),
         mel(config.mel),
@@ -118,9 +120,9 @@ struct Feed::State {
   void note_damage(std::int64_t number, const std::string& reason);
   Slot& slot_of(std::uint64_t sequence) { return slots[sequence % slots.size()]; }
 
-  const Config config;
   const FeedOptions options;
   const Dataset dataset;
+  const Config config;
   const Stores stores;
   const File root;
   const Mel mel;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "penstock/core/error.h"
+#include "penstock/decode/convert.h"
 #include "penstock/features/half.h"
 #include "penstock/feed/arrays.h"
 
@@ -35,8 +36,7 @@ RowJob::RowJob(const RowInputs& inputs, StageClock& clock, CacheCounter& counter
 
 void RowJob::fill(std::int64_t member, const Row& row) {
   const Config& config = in_.config;
-  if (!from_cache(member, config.auto_rebuild_mel_cache, [&] { return read_mel(member, row); }))
-    compute_mel(member, row);
+  fill_mel(member, row);
   if (!from_cache(member, config.auto_rebuild_token_cache, [&] { return read_tokens(member, row); }))
     compute_tokens(member, row);
   for (std::size_t i = 0; i < in_.dataset.extras.size(); ++i)
@@ -52,6 +52,13 @@ void RowJob::clear(const Row& row) {
   row.utterance = -1;
   for (std::size_t i = 0; i < row.extras.size(); ++i) std::ranges::fill(row.extra(i), std::byte{0});
   probe(clock_, Stage::pad, [&] { pad(row); });
+}
+
+void RowJob::fill_mel(std::int64_t member, const Row& row) {
+  std::span<const float> audio;  // where it is the samples that are cached
+  const auto read = [&] { return read_samples(member, audio) || read_mel(member, row); };
+  if (!from_cache(member, in_.config.auto_rebuild_mel_cache, read)) return compute_mel(member, row);
+  if (!audio.empty()) place_mel(member, audio, row);
 }
 
 // ---- from the cache ----
@@ -72,6 +79,20 @@ bool RowJob::from_cache(std::int64_t member, bool rebuild, Read&& read) {
     in_.damaged(number, e.what());
   }
   return false;
+}
+
+/// False when there is no record of samples.
+bool RowJob::read_samples(std::int64_t member, std::span<const float>& audio) {
+  const StoreReader& store = in_.stores.mel;
+  const PackEntry* record = store.record(member);
+  if (!record || record->type != ElementType::int16) return false;
+  const std::span<float> floats = floats_.of(static_cast<std::size_t>(record->rows));
+  store.pack.read(*record, bytes_, [&](std::span<const std::byte> payload) {
+    to_mono(SampleFormat::s16, payload.data(), 1, floats);
+  });
+  audio = floats;
+  counter_.hit(record->bytes);
+  return true;
 }
 
 bool RowJob::read_mel(std::int64_t member, const Row& row) {
@@ -191,21 +212,59 @@ std::string_view RowJob::id_of(std::int64_t member) const {
 
 void RowJob::compute_mel(std::int64_t member, const Row& row) {
   const auto m = static_cast<std::size_t>(member);
-  const Lengths planned = in_.dataset.lengths[m];
-  const Utterance utterance = in_.dataset.index.utterance(in_.dataset.members[m]);
   name_errors(member, [&] {
-    const auto bytes = probe(clock_, Stage::read, [&] { return read(utterance); });
-    const auto audio = probe(clock_, Stage::decode, [&] { return decoder_.decode(bytes, utterance.path); });
-    if (const std::int64_t frames = in_.config.mel.frames(static_cast<std::int64_t>(audio.size()));
-        frames != planned.frames)
+    const Utterance utterance = in_.dataset.index.utterance(in_.dataset.members[m]);
+    std::span<const float> audio = decode(utterance);
+    const std::int64_t frames = in_.config.mel.frames(static_cast<std::int64_t>(audio.size()));
+    if (const std::int32_t planned = in_.dataset.lengths[m].frames; frames != planned)
       throw SampleError("decode", std::string(utterance.path),
-                        fmt::format("must have {} frames as planned, but has {}", planned.frames, frames));
-    row.dirty_frames = std::max(row.dirty_frames, planned.frames);
-    row.mel_length = planned.frames;
-    probe(clock_, Stage::mel, [&] {
-      transform(audio, row);
-      round_as_cached(row);
-    });
+                        fmt::format("must have {} frames as planned, but has {}", planned, frames));
+    if (in_.config.cache_kind == CacheKind::pcm)
+      probe(clock_, Stage::decode, [&] { audio = round_to_16_bits(audio); });
+    place_mel(member, audio, row);
+  });
+}
+
+std::span<const std::int16_t> RowJob::compute_samples(std::int64_t member) {
+  std::span<const std::int16_t> samples;
+  name_errors(member, [&] {
+    const Utterance u = in_.dataset.index.utterance(in_.dataset.members[static_cast<std::size_t>(member)]);
+    const std::span<const float> audio = decode(u);
+    const auto expected = resampled_length(u.audio.samples, u.audio.sample_rate, in_.config.mel.sample_rate);
+    if (static_cast<std::int64_t>(audio.size()) != expected)
+      throw SampleError("decode", std::string(u.path),
+                        fmt::format("must have {} samples as indexed, but has {}", expected, audio.size()));
+    samples = to_16_bits(audio);
+  });
+  return samples;
+}
+
+/// At the wanted rate.
+std::span<const float> RowJob::decode(const Utterance& utterance) {
+  const auto bytes = probe(clock_, Stage::read, [&] { return read(utterance); });
+  return probe(clock_, Stage::decode, [&] { return decoder_.decode(bytes, utterance.path); });
+}
+
+std::span<const std::int16_t> RowJob::to_16_bits(std::span<const float> audio) {
+  const std::span<std::int16_t> samples = samples_.of(audio.size());
+  to_pcm16(audio, samples.data());
+  return samples;
+}
+
+/// What a cache of samples would give back: a batch's bytes must not depend on what happens to be cached.
+std::span<const float> RowJob::round_to_16_bits(std::span<const float> audio) {
+  const std::span<float> floats = floats_.of(audio.size());
+  to_mono(SampleFormat::s16, std::as_bytes(to_16_bits(audio)).data(), 1, floats);
+  return floats;
+}
+
+void RowJob::place_mel(std::int64_t member, std::span<const float> audio, const Row& row) {
+  const std::int32_t frames = in_.dataset.lengths[static_cast<std::size_t>(member)].frames;
+  row.dirty_frames = std::max(row.dirty_frames, frames);
+  row.mel_length = frames;
+  probe(clock_, Stage::mel, [&] {
+    transform(audio, row);
+    round_as_cached(row);
   });
 }
 

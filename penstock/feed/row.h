@@ -52,7 +52,7 @@ std::vector<ExtraKind> extra_kinds(const Dataset& dataset);
 
 /// What all workers share. Everything must outlive the jobs.
 struct RowInputs {
-  const Config& config;
+  const Config& config;  ///< with `cache_kind` resolved
   const Dataset& dataset;
   const Mel& mel;
   const File& root;      ///< the folder that relative audio paths start at
@@ -76,12 +76,16 @@ class RowJob {
 
   // One array from its origin: audio, text, an extra's .npy file. Padding is not touched. Throw SampleError.
   void compute_mel(std::int64_t member, const Row& row);
+  /// The audio at sample_rate with 16 bits: what `cache_kind: pcm` stores. Valid until the next call.
+  std::span<const std::int16_t> compute_samples(std::int64_t member);
   void compute_tokens(std::int64_t member, const Row& row);
   void compute_extra(std::size_t extra, std::int64_t member, const Row& row);
 
  private:
   template <typename Read>
   bool from_cache(std::int64_t member, bool rebuild, Read&& read);
+  void fill_mel(std::int64_t member, const Row& row);
+  bool read_samples(std::int64_t member, std::span<const float>& audio);
   bool read_mel(std::int64_t member, const Row& row);
   bool mel_from_tree(std::int64_t member, const Row& row);
   bool read_tokens(std::int64_t member, const Row& row);
@@ -93,6 +97,10 @@ class RowJob {
   void name_errors(std::int64_t member, Work&& work);
   [[nodiscard]] std::string_view id_of(std::int64_t member) const;
   std::span<const std::byte> read(const Utterance& utterance);
+  std::span<const float> decode(const Utterance& utterance);
+  std::span<const std::int16_t> to_16_bits(std::span<const float> audio);
+  std::span<const float> round_to_16_bits(std::span<const float> audio);
+  void place_mel(std::int64_t member, std::span<const float> audio, const Row& row);
   void transform(std::span<const float> audio, const Row& row);
   void round_as_cached(const Row& row);
   void pad(const Row& row);
@@ -105,6 +113,7 @@ class RowJob {
   TextScratch text_scratch_;
   Scratch<std::byte> bytes_;
   Scratch<float> floats_;
+  Scratch<std::int16_t> samples_;
 };
 
 }  // namespace penstock

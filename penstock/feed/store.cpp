@@ -1,12 +1,14 @@
 #include "penstock/feed/store.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
 #include "penstock/core/random.h"
 #include "penstock/decode/decode.h"
 #include "penstock/features/mel.h"
+#include "penstock/feed/cache_kind.h"
 
 namespace penstock {
 namespace {
@@ -38,6 +40,13 @@ PackIdentity mel_pack(const Config& config) {
     parameters += fmt::format("{}: {}\n", key, value_of(config, key));
   parameters += fmt::format("mel_version: {}\ndecode_version: {}\n", mel_version, decode_version);
   return {.array = "mel", .parameters = std::move(parameters)};
+}
+
+PackIdentity pcm_pack(const Config& config) {
+  return {.array = "pcm",
+          .parameters =
+              fmt::format("sample_rate: {}\nresample: {}\ndecode_version: {}\n",
+                          value_of(config, "sample_rate"), value_of(config, "resample"), decode_version)};
 }
 
 PackIdentity token_pack(const Config& config, const Dataset& dataset) {
@@ -76,7 +85,8 @@ std::filesystem::path pack_folder(const Config& config, const Dataset& dataset) 
                               static_cast<std::uint32_t>(xxh3(root)));
 }
 
-std::vector<StoredArray> stored_arrays(const Config& config, const Dataset& dataset) {
+std::vector<StoredArray> stored_arrays(const Config& given, const Dataset& dataset) {
+  const Config config = with_cache_kind(given, dataset);
   const std::filesystem::path folder = pack_folder(config, dataset);
   std::vector<StoredArray> arrays;
   const auto add = [&](const PackIdentity& identity, ElementType type, auto want) {
@@ -90,13 +100,25 @@ std::vector<StoredArray> stored_arrays(const Config& config, const Dataset& data
   const auto lengths = [&dataset](std::int64_t member) {
     return dataset.lengths[static_cast<std::size_t>(member)];
   };
-  add(mel_pack(config), config.cache_type == CacheType::float16 ? ElementType::float16 : ElementType::float32,
-      [=, &dataset, bins = config.mel.n_mels,
-       frames_first = config.mel.layout == MelLayout::frames_first](std::int64_t m) -> Wanted {
-        if (tree_mel(dataset, m, bins)) return {};
-        const std::int32_t frames = lengths(m).frames;
-        return {mel_source(utterance(m)), frames_first ? frames : bins, frames_first ? bins : frames};
-      });
+  const std::int32_t bins = config.mel.n_mels;
+  if (config.cache_kind == CacheKind::pcm)
+    add(pcm_pack(config), ElementType::int16,
+        [=, &dataset, rate = config.mel.sample_rate](std::int64_t m) -> Wanted {
+          if (tree_mel(dataset, m, bins)) return {};
+          const Utterance u = utterance(m);
+          const auto samples = resampled_length(u.audio.samples, u.audio.sample_rate, rate);
+          // Hours at a studio's rate: more than a record holds, so it is always decoded.
+          if (samples > std::numeric_limits<std::int32_t>::max()) return {};
+          return {mel_source(u), static_cast<std::int32_t>(samples), 1};
+        });
+  else
+    add(mel_pack(config),
+        config.cache_type == CacheType::float16 ? ElementType::float16 : ElementType::float32,
+        [=, &dataset, frames_first = config.mel.layout == MelLayout::frames_first](std::int64_t m) -> Wanted {
+          if (tree_mel(dataset, m, bins)) return {};
+          const std::int32_t frames = lengths(m).frames;
+          return {mel_source(utterance(m)), frames_first ? frames : bins, frames_first ? bins : frames};
+        });
   add(token_pack(config, dataset), ElementType::int32, [=, &dataset](std::int64_t m) -> Wanted {
     if (tree_tokens(dataset, m)) return {};
     return {token_source(utterance(m)), lengths(m).tokens, 1};

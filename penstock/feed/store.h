@@ -14,10 +14,11 @@ namespace penstock {
 
 /// The packs that a configuration uses. Equal parameters, equal pack.
 PackIdentity mel_pack(const Config& config);
+PackIdentity pcm_pack(const Config& config);
 PackIdentity token_pack(const Config& config, const Dataset& dataset);
 PackIdentity extra_pack(const DatasetExtra& extra);
 
-/// What a member's records must have been made from. `extra` counts Dataset::extras.
+/// What a member's records must have been made from, samples and mels alike. `extra` counts Dataset::extras.
 SourceKey mel_source(const Utterance& utterance);
 SourceKey token_source(const Utterance& utterance);
 SourceKey extra_source(const Dataset& dataset, std::size_t extra, std::int64_t member);
@@ -45,7 +46,8 @@ struct StoredArray {
   std::function<Wanted(std::int64_t member)> want;  ///< refers to the dataset
 };
 
-/// The arrays that a configuration caches, mel and tokens first, then the extras. Refers to the dataset.
+/// The arrays that a configuration caches: first what mels come from (mel or pcm, as `cache_kind` says), then
+/// tokens, then the extras. Refers to the dataset.
 std::vector<StoredArray> stored_arrays(const Config& config, const Dataset& dataset);
 
 /// The record may be used for this member.
@@ -64,11 +66,12 @@ StoreReader open_store(const StoredArray& array, const Dataset& dataset, const P
 
 /// All that a feed reads from packs.
 struct Stores {
-  StoreReader mel, tokens;
+  StoreReader mel;  ///< or the samples that mels are computed from: records of int16
+  StoreReader tokens;
   std::vector<StoreReader> extras;
 };
-/// As the configuration says: nothing with `preprocessing_mode: runtime`. Remembers that the packs are in
-/// use.
+/// As the configuration says (`cache_kind` resolved): nothing with `preprocessing_mode: runtime`. Remembers
+/// that the packs are in use.
 Stores open_stores(const Config& config, const Dataset& dataset);
 
 }  // namespace penstock

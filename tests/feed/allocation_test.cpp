@@ -97,6 +97,13 @@ TEST(Allocation, NoneForASampleInTheSteadyState) {
   config.cache_type = CacheType::float16;
   config.enable_memory_mapping = false;
   expect_no_allocation_per_sample(config, "cached in float16, not mapped");
+  config.cache_kind = CacheKind::pcm;
+  expect_no_allocation_per_sample(config, "cached samples, not mapped");
+  config.enable_memory_mapping = true;
+  expect_no_allocation_per_sample(config, "cached samples");
+  config.preprocessing_mode = PreprocessingMode::runtime;
+  expect_no_allocation_per_sample(config, "PCM WAV rounded to 16 bits");
+  config.preprocessing_mode = PreprocessingMode::precompute;
   config.npy_mels = made.folder() / "npy/mels";
   config.npy_tokens = made.folder() / "npy/tokens";
   export_npy(made.config(), open_dataset(made.config()), made.folder() / "npy");

@@ -1,31 +1,70 @@
 // Every key does something: for each there is a value that a consumer notices.
+#include <chrono>
 #include <map>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "penstock/core/error.h"
 #include "penstock/feed/cache.h"
-#include "penstock/feed/feed.h"
+#include "penstock/feed/device_feed.h"
 #include "penstock/feed/store.h"
 #include "tests/feed/made_dataset.h"
 
 namespace penstock {
 namespace {
 
+/// What a consumer can tell of the device's stage.
+std::string device_outcome(DeviceFeed& feed, std::int64_t taken) {
+  // With overlap the stage soon asks for more than the consumer has taken.
+  bool ahead = false;
+  for (int i = 0; i < 100 && !(ahead = feed.feed().stats().samples > taken); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  std::string holding = "as many as it likes";
+  try {
+    std::vector<DeviceBatch> held;
+    for (int i = 0; i < 4; ++i) held.push_back(feed.next());
+  } catch (const Error& e) {
+    holding = e.what();
+  }
+  return fmt::format(" {}: copied {}, ahead {}, holds {}", feed.device().info().name,
+                     feed.device_stats().batches > 0, ahead, holding);
+}
+
+/// Whether a slow consumer makes the feed take back some of its effort.
+bool tunes_itself(DeviceFeed& feed, const Config& config) {
+  const int most = config.autotune ? 2000 : 60;
+  for (int i = 0; i < most && feed.feed().stats().tune_changes == 0; ++i) {
+    feed.next();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return feed.feed().stats().tune_changes > 0;
+}
+
 /// What a consumer can tell of a feed.
 std::string outcome(const ConfigLoader& loader) {
   try {
-    Feed feed(loader.config());
+    const Config config = loader.config();
+    DeviceFeed device(config);
+    const Feed& feed = device.feed();
     std::string out = fmt::format("{} workers, {} steps, {} problems", feed.workers(),
                                   feed.plan().steps_per_epoch(), feed.skipped().size());
-    for (int i = 0; i < 6; ++i) out += fmt::format(" {:x}", fingerprint(feed.next()));
+    std::int64_t taken = 0;
+    for (int i = 0; i < 6; ++i) {
+      const DeviceBatch batch = device.next();
+      batch.wait();
+      out += fmt::format(" {:x}", fingerprint(batch.device()));
+      taken += batch.host().shape.rows;
+    }
     const CacheStats cache = feed.stats().cache;
     std::ifstream file("/proc/self/maps");
     const std::string maps{std::istreambuf_iterator<char>(file), {}};
-    return out + fmt::format(" {} buffers, {} skipped, cache: {} {} {}", feed.stats().buffers,
-                             feed.skipped().size(), cache.hits > 0, cache.recomputed > 0,
-                             maps.find(".pack") != std::string::npos);
+    out +=
+        fmt::format(" {} buffers, {} skipped, cache: {} {} {}", feed.stats().buffers, feed.skipped().size(),
+                    cache.hits > 0, cache.recomputed > 0, maps.find(".pack") != std::string::npos);
+    if (config.num_workers == 0) out += fmt::format(" tunes itself: {}", tunes_itself(device, config));
+    return config.device == "cpu" ? out : out + device_outcome(device, taken);
   } catch (const Error& e) {
     return e.what();
   }
@@ -108,6 +147,7 @@ TEST(Keys, EachOneIsNoticed) {
                                                      {"add_blank", "true"},
                                                      {"symbols", made.folder() / "symbols.txt"},
                                                      {"cache_type", "float16"},
+                                                     {"cache_kind", "pcm"},
                                                      {"npy_mels", made.folder() / "other/mel"},
                                                      {"npy_tokens", made.folder() / "other/tok"},
                                                      {"extra", "e=" + (made.folder() / "other/tok").string()},
@@ -118,7 +158,14 @@ TEST(Keys, EachOneIsNoticed) {
                                                      {"preprocessing_mode", "runtime"},
                                                      {"native_loading", "false"},
                                                      {"num_workers", "3"},
-                                                     {"prefetch_buffer_size", "5"}};
+                                                     {"prefetch_buffer_size", "5"},
+                                                     {"autotune", "false"},
+                                                     {"device", "simulated"},
+                                                     {"device_prefetch", "false"},
+                                                     {"overlap", "false"},
+                                                     {"device_buffer_size", "5"},
+                                                     {"device_memory", "2GB"},
+                                                     {"frame_memory", "2MB"}};
   // Keys that only mean something beside others.
   const std::map<std::string, std::map<std::string, std::string>> context = {
       {"pad_to_fixed_length", {{"max_text_length", "100"}, {"max_mel_frames", "100"}, {"shapes", "1"}}},
@@ -126,6 +173,12 @@ TEST(Keys, EachOneIsNoticed) {
       {"wavs_eval_dir",
        {{"metadata_eval_file", (made.folder() / "metadata.csv").string()}, {"split", "val"}}},
       {"val_data", {{"split", "val"}}},
+      {"autotune", {{"num_workers", "auto"}, {"prefetch_buffer_size", "8"}}},
+      {"device_prefetch", {{"device", "simulated"}}},
+      {"overlap", {{"device", "simulated"}}},
+      {"device_buffer_size", {{"device", "simulated"}}},
+      {"device_memory", {{"batch_size", "auto"}, {"device_memory", "1GB"}}},
+      {"frame_memory", {{"batch_size", "auto"}, {"device_memory", "1GB"}}},
       {"metadata_eval_file", {{"split", "val"}}}};
 
   for (const ConfigKey& key : config_keys()) {

@@ -475,6 +475,115 @@ def test_export_needs_a_place(penstock, data, tmp_path):
     assert r.returncode == 2 and str(tmp_path / "file/") in r.stderr
 
 
+# ---- samples instead of mels ----
+
+PCM = ("--cache-kind", "pcm")
+
+
+@pytest.fixture(scope="session")
+def compressed_tones(penstock, tmp_path_factory):
+    """40 clips of MP3 at another rate than the feed's: slow to decode. Tests must not change it."""
+    folder = tmp_path_factory.mktemp("data") / "compressed"
+    made = penstock("synth", folder, "--voice", "tone", "--clips", 40, "--format", "mp3", "--sample-rate", 44100)
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.fixture
+def compressed(compressed_tones, tmp_path):
+    folder = tmp_path / "compressed"
+    shutil.copytree(compressed_tones, folder, ignore=shutil.ignore_patterns(".penstock"))
+    return folder
+
+
+def test_a_cache_of_samples_serves_any_mel(cache, penstock, compressed, tmp_path):
+    live = exported(cache, compressed, tmp_path / "live", *PCM)
+    built = cache("build", compressed, *PCM)
+    assert (built["built"], built["cache_kind"], built["reason"]) == (80, "pcm", "")
+    assert [pathlib.Path(p).name.split("-")[0] for p in built["packs"]] == ["pcm", "tokens"]
+    assert same(exported(cache, compressed, tmp_path / "cached", *PCM), live)
+    flags = (*PCM, "--n-mels", 40, "--mel-fmax", 7000)
+    assert cache("build", compressed, *flags)["kept"] == 80
+    assert same(exported(cache, compressed, tmp_path / "cached", *flags),
+                exported(cache, compressed, tmp_path / "live", *flags, "--preprocessing-mode", "runtime"))
+    assert cache("build", compressed)["built"] == 40  # mels beside it
+    shown = cache("list", compressed, *PCM)
+    assert shown["cache_kind"] == "pcm"
+    assert {p["array"]: p["current"] for p in shown["packs"]} == {"mel": False, "pcm": True, "tokens": True}
+    b = json.loads(penstock("bench", compressed, *flags, "--mode", "cached", "--split", "all", "--batch-size", 4,
+                            "--batches", 20, "--json").stdout)
+    assert b["cache"]["misses"] == b["cache"]["recomputed"] == 0 and b["cache"]["hits"] > 0
+    assert cache("build", compressed, *PCM, "--overwrite", "--only", "pcm")["built"] == 40
+    wrong = penstock("cache", "build", compressed, "--only", "pcm")
+    assert wrong.returncode == 2 and "--only must be one of mel, tokens" in wrong.stderr
+
+
+def test_damaged_samples_are_named_decoded_and_fixed(cache, penstock, data):
+    cache("build", data, *PCM)
+    flip(shards(data, "pcm")[0], 100_000)
+    finding, = cache("verify", data, *PCM, code=1)["findings"]
+    assert (finding["kind"], finding["array"]) == ("bad", "pcm")
+    flags = ("bench", data, *PCM, "--mode", "cached", "--split", "all", "--batch-size", 4, "--batches", 30)
+    b = json.loads(penstock(*flags, "--json").stdout)
+    assert {s["id"] for s in b["recomputed_samples"]} == {finding["id"]} and b["skipped"] == 0
+    bad = penstock(*flags, "--disable-auto-rebuild-mel-cache")
+    assert bad.returncode == 1 and finding["id"] in bad.stderr
+    assert cache("verify", data, "--fix", *PCM)["fixed"] == 1
+    assert counts(cache("verify", data, *PCM)) == {}
+
+
+def test_a_killed_build_of_samples_goes_on_from_there(cache, compressed, tmp_path):
+    flags = (*PCM, "--num-workers", 1, "--shard-mib", 1)
+    command = list(map(str, [BUILD / "penstock", "cache", "build", compressed, *flags]))
+    start = time.monotonic()
+    cache("build", compressed, *flags)
+    seconds = time.monotonic() - start
+    whole = exported(cache, compressed, tmp_path / "whole", *PCM)
+    moments, kept = random.Random(6), []
+    for _ in range(100 if os.environ.get("PENSTOCK_LONG") else 10):
+        shutil.rmtree(packs(compressed, "pcm")[0], ignore_errors=True)
+        build = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        time.sleep(moments.uniform(0, seconds))
+        build.kill()
+        build.wait()
+        report = cache("build", compressed, *flags)
+        assert report["built"] + report["kept"] == 80
+        kept.append(report["kept"])
+        assert cache("verify", compressed, *PCM)["checked"] == 80
+        assert not list((compressed / ".penstock").rglob("*.part"))
+        assert same(exported(cache, compressed, tmp_path / "again", *PCM), whole)
+    assert len(set(kept)) > 2, kept
+
+
+def test_auto_measures_once_says_why_and_keeps_it(cache, penstock, compressed):
+    auto = ("--cache-kind", "auto")
+    before = cache("list", compressed, *auto)
+    assert before["cache_kind"] == "mel" and "before a cache is built" in before["reason"]
+    text = penstock("cache", "build", compressed, *auto)
+    assert text.returncode == 0, text.stderr
+    kept = (compressed / ".penstock/cache_kind.yaml").read_text()
+    shown = cache("list", compressed, *auto)
+    assert shown["reason"].startswith(f"{shown['cache_kind']}: decoding takes ") and " ms a sample" in shown["reason"]
+    assert f"cache_kind auto is {shown['reason']}\n" in text.stdout and shown["reason"] in kept
+    again = cache("build", compressed, *auto)
+    assert (again["built"], again["cache_kind"], again["reason"]) == (0, shown["cache_kind"], shown["reason"])
+    assert shown["reason"] in penstock("cache", "list", compressed, *auto).stdout
+    for mode in ("live", "cached"):
+        b = json.loads(penstock("bench", compressed, *auto, "--mode", mode, "--batch-size", 4, "--batches", 4, "--json").stdout)
+        assert f"cache_kind auto is {shown['reason']}" in b["notes"]
+    (compressed / ".penstock/cache_kind.yaml").write_text("kind:\n")
+    for command in (("cache", "build"), ("cache", "verify"), ("cache", "list"), ("bench",)):
+        r = penstock(*command, compressed, *auto)
+        assert r.returncode == 2 and "cache_kind.yaml" in r.stderr and "remove the file" in r.stderr
+
+
+def test_auto_takes_what_fits_on_a_small_disk(cache, penstock, compressed, small_disk):
+    """4 MB hold neither: the usual error, and nothing is decided."""
+    full = penstock("cache", "build", compressed, "--cache-dir", small_disk, "--cache-kind", "auto")
+    assert full.returncode == 2 and "MB more" in full.stderr
+    assert not list(small_disk.rglob("cache_kind.yaml"))
+
+
 # ---- list, prune, info ----
 
 def test_list_shows_every_pack_and_which_are_used(cache, penstock, data):
