@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <utility>
 
 #include <sys/resource.h>
 
@@ -138,23 +139,26 @@ std::unique_ptr<DeviceFeed> open_feed(const Config& config, RunLog* log) {
   return feed;
 }
 
-/// The consumer: takes batches, and keeps each until it has the next, as a device does that computes on it.
+/// The consumer: takes batches, and lets go of each when the step on the next one has begun, as a host does
+/// whose device computes by itself.
 class Consumer {
  public:
   explicit Consumer(DeviceFeed& feed) : feed_(feed) {}
 
   void take() {
     const auto asked = Clock::now();
-    batch_ = feed_.next();
+    DeviceBatch next = feed_.next();
     const auto got = Clock::now();
-    batch_.wait();
+    next.wait();
     const auto arrived = Clock::now();
+    last_batch_ = std::exchange(batch_, std::move(next));
     filling += got - asked;
     copying += arrived - got;
     delivered.add(batch_.host());
     if (last_ != Clock::time_point{}) times.push_back(milliseconds(arrived - last_));  // from batch to batch
     last_ = arrived;
   }
+  void let_go() { last_batch_ = {}; }
   [[nodiscard]] const Batch& batch() const { return batch_.host(); }
 
   Delivered delivered;
@@ -163,7 +167,7 @@ class Consumer {
 
  private:
   DeviceFeed& feed_;
-  DeviceBatch batch_;
+  DeviceBatch batch_, last_batch_;
   Clock::time_point last_;
 };
 
@@ -209,7 +213,9 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, RunL
   StepClock steps(check_interrupt);
   for (std::int64_t i = 0; i < work.batches; ++i) {
     consumer.take();
-    if (work.step_ms > 0) steps.step(step);
+    if (work.step_ms > 0) steps.start(step);
+    consumer.let_go();
+    if (work.step_ms > 0) steps.finish();
   }
   const double seconds = milliseconds(Clock::now() - start) / 1e3;
   const double cpu_used = cpu_seconds() - cpu;

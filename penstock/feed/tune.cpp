@@ -434,11 +434,13 @@ MeasuredAu measure_au(const Config& config, double step_seconds, std::int64_t st
   double valid = 0;
   DeviceBatch batch;
   for (std::int64_t n = 0; n < steps; ++n) {
-    batch = feed.next();
-    batch.wait();
+    DeviceBatch next = feed.next();
+    next.wait();
     const BatchWork& w = work[static_cast<std::size_t>(n)];
-    (n < warm_up ? warming : clock)
-        .step(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(w.step_seconds)));
+    StepClock& device = n < warm_up ? warming : clock;
+    device.start(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(w.step_seconds)));
+    batch = std::move(next);  // the last one is let go of beside the step
+    device.finish();
     if (n > warm_up) valid += static_cast<double>(w.valid_frames);
   }
   return {.au = clock.au(), .frames_per_second = valid / clock.elapsed().count(), .steps = clock.steps()};

@@ -4,18 +4,22 @@
 
 namespace penstock {
 
-void StepClock::step(Clock::duration duration) {
-  const Clock::time_point start = Clock::now(), deadline = start + duration, wake = deadline - spin;
-  if (check_) check_();
+void StepClock::start(Clock::duration duration) {
+  const Clock::time_point start = Clock::now();
+  deadline_ = start + duration;
   if (++steps_ == 2) second_start_ = start;
   if (steps_ >= 2) computed_ += duration;
-  if (wake > start) {
+}
+
+void StepClock::finish() {
+  if (check_) check_();
+  if (const Clock::time_point wake = deadline_ - spin; wake > Clock::now()) {
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch()).count();
     const timespec at{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) != 0)
       if (check_) check_();
   }
-  while ((end_ = Clock::now()) < deadline) {
+  while ((end_ = Clock::now()) < deadline_) {
   }
 }
 

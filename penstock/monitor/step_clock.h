@@ -23,7 +23,14 @@ class StepClock {
 
   /// A step that begins now and ends `duration` later: an absolute deadline, so that lateness does not add
   /// up.
-  void step(Clock::duration duration);
+  void step(Clock::duration duration) {
+    start(duration);
+    finish();
+  }
+  /// The same in two parts: what the host does between them goes on beside the step, as it does beside a
+  /// device that computes by itself.
+  void start(Clock::duration duration);
+  void finish();
 
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   /// From the start of the second step to the end of the last: what AU is a share of. 0 before the second.
@@ -36,7 +43,7 @@ class StepClock {
   std::function<void()> check_;
   std::int64_t steps_ = 0;
   Clock::duration computed_{0};  // from the second step on
-  Clock::time_point second_start_, end_;
+  Clock::time_point second_start_, deadline_, end_;
 };
 
 }  // namespace penstock
