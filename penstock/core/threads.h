@@ -28,6 +28,9 @@ struct CpuTime {
   double ready = 0;    ///< waiting for one; 0 where the kernel does not say
 };
 
+/// How often the calling thread has slept, waiting for something, so far.
+long times_slept();
+
 /// One thread's CPU time, read by another.
 class CpuMeter {
  public:

@@ -30,6 +30,19 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t window_batches = 8;
 constexpr std::chrono::milliseconds window_time{20};
 
+// Of how many rows one is watched for whether it sleeps.
+constexpr std::uint64_t watch_every = 8;
+
+/// One worker's rows that were watched, and those that slept: waited for the storage. Only that worker adds.
+struct SleepCounter {
+  alignas(64) std::atomic<std::uint64_t> watched{0}, slept{0};
+  void count(bool did_sleep) {
+    // relaxed: a single writer, and readers want a recent value, not an ordering.
+    watched.store(watched.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (did_sleep) slept.store(slept.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+};
+
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 bool is_tuned(const Config& config) { return config.autotune && config.num_workers == 0; }
@@ -91,6 +104,7 @@ struct Feed::State {
         clocks(most_workers(config)),
         counters(clocks.size()),
         meters(clocks.size()),
+        sleeps(clocks.size()),
         tuner(tune_limits(config), {.workers = config.num_workers > 0 ? config.num_workers : available_cpus(),
                                     .depth = config.prefetch_buffer_size}) {
     for (const std::int64_t number : dataset.problems) {
@@ -148,6 +162,7 @@ struct Feed::State {
   std::vector<CacheCounter> counters;
 
   std::vector<CpuMeter> meters;
+  std::vector<SleepCounter> sleeps;
   Autotuner tuner;
   /// What the autotuner's present window has seen so far, and where the workers' sums stood at its beginning.
   struct {
@@ -155,7 +170,7 @@ struct Feed::State {
     Clock::time_point began;
     double row_seconds = 0;
     CpuTime cpu;
-    std::uint64_t rows = 0;
+    std::uint64_t rows = 0, watched = 0, slept = 0;
   } window;
   Clock::time_point returned;  // when next() did, last
 
@@ -344,6 +359,10 @@ void Feed::State::begin_window(Clock::time_point now) {
     window.cpu.running += time.running;
     window.cpu.ready += time.ready;
   }
+  for (const SleepCounter& sleep : sleeps) {
+    window.watched += sleep.watched.load(std::memory_order_relaxed);
+    window.slept += sleep.slept.load(std::memory_order_relaxed);
+  }
 }
 
 void Feed::State::tune(Clock::time_point now) {
@@ -356,7 +375,10 @@ void Feed::State::tune(Clock::time_point now) {
   const double spent = window.row_seconds - before.row_seconds - (window.cpu.ready - before.cpu.ready);
   if (rows == 0 || spent <= 0) return;  // a row that takes longer than all this: the next window sees it
   seen.row_seconds = std::max(spent, running) / rows;
-  seen.cpu_share = std::min(1.0, running / spent);
+  // A row that never slept was computing all the time, whatever the clocks say: on a virtual machine's CPU
+  // time may pass that nobody accounts for.
+  const bool waits = 4 * (window.slept - before.slept) >= window.watched - before.watched;
+  seen.cpu_share = waits ? std::min(1.0, running / spent) : 1;
   const auto reason = tuner.observe(seen);
   if (!reason) return;
   const Effort& to = tuner.effort();
@@ -386,7 +408,7 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
       .stores = stores,
       .damaged = [this](std::int64_t number, const std::string& reason) { note_damage(number, reason); }};
   RowJob job(inputs, clocks[worker], counters[worker]);
-  std::uint64_t sequence = 1;
+  std::uint64_t sequence = 1, rows = 0;
   while (!stopping.stop_requested()) {
     if (const int limit = active.load(std::memory_order_relaxed); static_cast<int>(worker) >= limit) {
       openings.notify_one();  // whatever has woken this one was meant for another
@@ -400,7 +422,10 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
     if (const auto row = slot.claim(sequence)) {
       openings.notify_one();  // there may be more for another: waking is not the consumer's work
       look_ahead(slot, *row);
+      const bool watched = rows++ % watch_every == 0;
+      const long slept = watched ? times_slept() : 0;
       fill(job, slot, *row);
+      if (watched) sleeps[worker].count(times_slept() > slept);
     } else if (slot.before(sequence)) {
       openings.wait(seen, std::memory_order_acquire);
     } else {

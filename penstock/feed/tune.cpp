@@ -105,7 +105,11 @@ bool cache_is_complete(const Config& config, const Dataset& dataset) {
 
 namespace {
 
-/// One turn of a feed at full speed.
+// While costs are measured, a consumer computes for this share of a batch's time: workers never rest, and
+// the consumer disturbs them as it will later, when it sleeps, wakes up on one of their CPUs and spins.
+constexpr double paced = 0.6;
+
+/// One turn of a feed whose consumer waits for every batch.
 struct Turn {
   double seconds = 0, pad_share = 0;  // of the workers' time
   std::vector<BatchWork> work;
@@ -130,22 +134,34 @@ Turn take_turn(const Config& mode, int workers, std::size_t number, const Measur
     return std::pair(s.stage_seconds[static_cast<std::size_t>(Stage::pad)],
                      std::accumulate(s.stage_seconds.begin(), s.stage_seconds.end(), 0.0));
   };
+  constexpr std::int64_t least = 24, probing = 12;
+  const auto probe = Clock::now();
+  for (std::int64_t i = 0; i < probing; ++i) feed.next();
+  const double batch_seconds = seconds_since(probe) / probing;
+  const auto most = static_cast<std::int64_t>(2 * options.seconds / batch_seconds) + least;
+  const std::int64_t before = warm_up + probing;
+  // A feed at full speed has one buffer more.
+  turn.work =
+      planned_work(feed.plan(), feed.dataset().lengths, before + most, config.prefetch_buffer_size + 1, 1);
+  turn.work.erase(turn.work.begin(), turn.work.begin() + before);
+  double mean_step = 0;
+  for (const BatchWork& w : turn.work) mean_step += w.step_seconds / static_cast<double>(most);
+
   const auto [pad_before, all_before] = pad_seconds();
+  StepClock consumer(options.check);
   const auto start = Clock::now();
-  constexpr std::size_t least = 24;
-  while (turn.seconds < options.seconds || turn.intervals.size() < least) {
+  for (std::int64_t n = 0; n < most && (turn.seconds < options.seconds || n < least); ++n) {
     feed.next();
     const double now = seconds_since(start);
     turn.intervals.push_back(now - turn.seconds);
     turn.seconds = now;
-    if (options.check) options.check();
+    const double step =
+        paced * batch_seconds * turn.work[static_cast<std::size_t>(n)].step_seconds / mean_step;
+    consumer.step(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(step)));
   }
   const auto [pad_after, all_after] = pad_seconds();
   turn.pad_share = (pad_after - pad_before) / std::max(1e-9, all_after - all_before);
-  const auto count = static_cast<std::int64_t>(turn.intervals.size());
-  turn.work = planned_work(feed.plan(), feed.dataset().lengths, warm_up + count,
-                           config.prefetch_buffer_size + 1, 0);  // a feed at full speed has one buffer more
-  turn.work.erase(turn.work.begin(), turn.work.begin() + warm_up);
+  turn.work.resize(turn.intervals.size());
   return turn;
 }
 
@@ -255,7 +271,7 @@ std::vector<ModeCost> measure_fill_costs(std::span<const Config> modes, std::spa
 
 namespace {
 
-/// Feed and consumer as events in time. Rows that are being filled share the CPUs that the consumer leaves.
+/// Feed and consumer as events in time.
 class Simulation {
  public:
   Simulation(std::span<const BatchWork> work, const ModeCost& cost, const RingSetting& setting,
@@ -292,7 +308,7 @@ class Simulation {
     std::size_t batch;
     double left;  // seconds of a worker that is alone
   };
-  enum class Consumer { waits, prepares, sleeps, spins };
+  enum class Consumer { waits, prepares, computes };
   static constexpr double never = std::numeric_limits<double>::infinity(), instant = 1e-12;
 
   /// Workers take rows of the oldest batch that has some. When all sleep, half a ring must be open.
@@ -308,11 +324,7 @@ class Simulation {
   /// Of each row, in seconds of a lone worker per second.
   [[nodiscard]] double progress() const {
     const std::size_t busy = filling_.size();
-    if (busy == 0) return 1;
-    const bool taken = state_ == Consumer::spins || state_ == Consumer::prepares;
-    const double cpus = std::max(0.05, machine_.cpus - (taken ? 1.0 : 0.0));  // they are never quite starved
-    const double share = std::min(1.0, cpus / static_cast<double>(busy));
-    return share / slowdowns_[busy];
+    return busy == 0 ? 1 : 1 / slowdowns_[busy];
   }
 
   [[nodiscard]] double until_consumer() const {
@@ -336,11 +348,7 @@ class Simulation {
     if (now_ + instant < event_ || state_ == Consumer::waits) return;
     if (state_ == Consumer::prepares) {
       starts_.push_back(now_);
-      const double step = work_[n].step_seconds;
-      end_ = now_ + step;
-      become(Consumer::sleeps, end_ - std::min(step, machine_.consumer_busy));
-    } else if (state_ == Consumer::sleeps) {
-      become(Consumer::spins, end_);
+      become(Consumer::computes, now_ + work_[n].step_seconds);
     } else {
       open_next();
       waited_ = false;
@@ -378,7 +386,7 @@ class Simulation {
   std::vector<Filling> filling_;
 
   Consumer state_ = Consumer::waits;
-  double event_ = 0, end_ = 0;
+  double event_ = 0;
   bool waited_ = true;
   std::vector<double> starts_;
 };

@@ -89,11 +89,10 @@ bool cache_is_complete(const Config& config, const Dataset& dataset);
 /// measured: they matter for steps of a millisecond and less.
 struct Machine {
   int cpus = available_cpus();
-  double consumer_busy = 300e-6;  ///< of each step: StepClock's spin, or the launching of kernels
-  double next_seconds = 10e-6;    ///< of next(), with the batch ready
-  double wake_seconds = 40e-6;    ///< from the last row to the consumer that waited for it
-  double copy_frame = 0;          ///< seconds that the step waits for the copy, per padded frame
-  int device_batches = 0;         ///< that the device's stage keeps beyond the ring
+  double next_seconds = 10e-6;  ///< of next(), with the batch ready
+  double wake_seconds = 40e-6;  ///< from the last row to the consumer that waited for it
+  double copy_frame = 0;        ///< seconds that the step waits for the copy, per padded frame
+  int device_batches = 0;       ///< that the device's stage keeps beyond the ring
 };
 
 /// This machine with the configured device: what is not hidden of copies is measured.

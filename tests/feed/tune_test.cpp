@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-const Machine ideal{.cpus = 64, .consumer_busy = 0, .next_seconds = 0, .wake_seconds = 0};
+const Machine ideal{.cpus = 64, .next_seconds = 0, .wake_seconds = 0};
 
 /// A frame takes one worker a second, and so does a step of `step` frames: whole numbers to think with.
 ModeCost second_per_frame(double slowdown_of_two = 1) {
@@ -88,15 +88,24 @@ TEST(Tune, ADeeperRingEvensOutBatchesOfDifferentLength) {
   EXPECT_GT(au(8), 0.99);
 }
 
-TEST(Tune, TheConsumerTakesItsCpuFromTheWorkers) {
-  const std::vector<BatchWork> work(40, batch(10, {5, 5}));
+TEST(Tune, CopiesThatAreNotHiddenAddToEveryStep) {
+  const std::vector<BatchWork> work(40, batch(10, {2, 2}));
   Machine machine = ideal;
-  machine.cpus = 1;
-  EXPECT_NEAR(predict(work, second_per_frame(), {.workers = 1, .depth = 4}, machine).au, 1, 0.01);
-  machine.consumer_busy = 10;  // spins through all of its step
-  EXPECT_NEAR(predict(work, second_per_frame(), {.workers = 1, .depth = 4}, machine).au, 0.5, 0.03);
-  machine.cpus = 2;
-  EXPECT_NEAR(predict(work, second_per_frame(), {.workers = 1, .depth = 4}, machine).au, 1, 0.01);
+  EXPECT_NEAR(predict(work, second_per_frame(), {.workers = 2, .depth = 4}, machine).au, 1, 0.001);
+  machine.copy_frame = 10.0 / static_cast<double>(work[0].frames);  // as long as a step
+  EXPECT_NEAR(predict(work, second_per_frame(), {.workers = 2, .depth = 4}, machine).au, 0.5, 0.01);
+}
+
+TEST(Tune, TheDevicesBuffersMakeTheRingLonger) {
+  std::vector<BatchWork> work;
+  for (int i = 0; i < 80; ++i) work.push_back(i % 8 == 0 ? batch(10, {20, 20}) : batch(10, {4, 4}));
+  const auto au = [&](int depth, int device) {
+    Machine machine = ideal;
+    machine.device_batches = device;
+    return predict(work, second_per_frame(), {.workers = 1, .depth = depth}, machine).au;
+  };
+  EXPECT_LT(au(2, 0), au(2, 3));
+  EXPECT_EQ(au(2, 3), au(5, 0));
 }
 
 TEST(Tune, MoreWorkersThanCpusBringNothing) {
