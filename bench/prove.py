@@ -424,6 +424,19 @@ def autotune(shell):
         yield at_most(f"{name}: changes in the next 1,000 batches", w["changes"], 2, digits=0)
 
 
+@proof("what tune predicts, and what then happens")
+def tune(shell):
+    prepare_data()
+    done = shell.attempt(sys.executable, "bench/tune_check.py", DATA, "--penstock", "build/penstock", "--repeat", "3", "--json")
+    check = json.loads(done.stdout)
+    lines = check["configurations"]
+    for c in lines:
+        yield Line(f"{c['mode']}, {c['workers']} workers, depth {c['depth']}, {c['shapes']} shapes, batch {c['batch']}, step {c['step_ms']:.2f} ms: "
+                   "predicted, measured", "", f"{c['predicted']:.3f}, {c['measured']:.3f}")
+    yield at_most(f"largest difference over {len(lines)} configurations", check["largest_difference"], 0.05, digits=3)
+    yield judged("measured between 0.2 and 0.9", f">= {len(lines) // 2}", str(check["between"]), 2 * check["between"] >= len(lines))
+
+
 @proof("a thread that launches work every 2 ms, beside the feed at full speed")
 def launcher(shell):
     prepare_data()

@@ -1,5 +1,5 @@
-// A pack: one array (mels or samples, tokens, an extra) of every utterance, in shard files that are mapped and never
-// parsed. docs/cache_format.md draws the bytes.
+// A pack: one array (mels or samples, tokens, an extra) of every utterance, in shard files that are mapped
+// and never parsed. docs/cache_format.md draws the bytes.
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -30,10 +30,10 @@ struct CacheBuildOptions {
 
 struct CacheBuildReport {
   CacheKindChoice kind;
-  std::int64_t built = 0, kept = 0;          ///< records, all arrays together
-  std::uint64_t bytes = 0;                   ///< written
-  double seconds = 0, sync_seconds = 0;      ///< the whole build; its last part, in which the disk catches up.
-                                             ///< What the decision took is not in them
+  std::int64_t built = 0, kept = 0;      ///< records, all arrays together
+  std::uint64_t bytes = 0;               ///< written
+  double seconds = 0, sync_seconds = 0;  ///< the whole build; its last part, in which the disk catches up.
+                                         ///< What the decision took is not in them
   std::vector<std::filesystem::path> packs;  ///< folders
   std::vector<SampleError> bad;              ///< could not be cached (`on_bad_sample: skip`)
 };
