@@ -182,7 +182,7 @@ json parts_json(const Consumer& consumer, const FeedStats& before, const FeedSta
   double work = 0;
   for (std::size_t i = 0; i < stage_count; ++i) work += after.stage_seconds[i] - before.stage_seconds[i];
   json parts = {{"fill", part(work / after.active_workers, consumer.filling)}, {"step", {{"ms", step_ms}}}};
-  if (copied.batches > 0) parts["copy"] = part(copied.copy_seconds, consumer.copying);
+  if (copied.bytes > 0) parts["copy"] = part(copied.copy_seconds, consumer.copying);
   return parts;
 }
 
