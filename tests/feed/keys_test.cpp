@@ -32,12 +32,13 @@ std::string device_outcome(DeviceFeed& feed, std::int64_t taken) {
                      feed.device_stats().batches > 0, ahead, holding);
 }
 
-/// Whether a slow consumer makes the feed take back some of its effort.
+/// Whether a slow consumer makes the feed take back some of its effort. It gets slower until it is slow
+/// enough for the machine.
 bool tunes_itself(DeviceFeed& feed, const Config& config) {
-  const int most = config.autotune ? 2000 : 60;
+  const int most = config.autotune ? 400 : 60;
   for (int i = 0; i < most && feed.feed().stats().tune_changes == 0; ++i) {
     feed.next();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 << std::min(8, 2 * (i / 60))));
   }
   return feed.feed().stats().tune_changes > 0;
 }
