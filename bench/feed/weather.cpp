@@ -21,9 +21,10 @@ namespace {
 std::atomic<int> read_delay_us{0};
 }
 
-// In place of the C library's: audio files are read through this one. Small reads are not audio.
+// In place of the C library's: audio files are read through this one, the first part of each with a delay.
+// Small reads are not audio.
 extern "C" ssize_t pread(int fd, void* into, std::size_t bytes, off_t at) {
-  if (const int delay = read_delay_us.load(std::memory_order_relaxed); delay > 0 && bytes > 4096) {
+  if (const int delay = read_delay_us.load(std::memory_order_relaxed); delay > 0 && bytes > 4096 && at == 0) {
     const timespec wait{.tv_sec = 0, .tv_nsec = delay * 1000L};
     nanosleep(&wait, nullptr);
   }
