@@ -14,6 +14,7 @@
 #include "penstock/core/error.h"
 #include "penstock/core/random.h"
 #include "tests/long_run.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -24,27 +25,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// A temporary folder; in memory where there is some, since the tests write small files by the thousand.
-class Folder {
+class Folder : public TempFolder {
  public:
-  Folder() {
-    const fs::path memory = "/dev/shm";
-    const fs::path parent = ::access(memory.c_str(), W_OK) == 0 ? memory : fs::temp_directory_path();
-    std::string name = (parent / "penstock-npy-XXXXXX").string();
-    path_ = fs::canonical(::mkdtemp(name.data()));
-  }
-  Folder(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
-
-  fs::path operator/(const fs::path& name) const { return path_ / name; }
-  [[nodiscard]] const fs::path& path() const { return path_; }
   void write(const fs::path& name, std::string_view bytes) const {
-    fs::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << bytes;
+    fs::create_directories((path() / name).parent_path());
+    std::ofstream(path() / name, std::ios::binary) << bytes;
   }
-
- private:
-  fs::path path_;
 };
 
 /// A file's bytes up to the data: this version, this header.

@@ -15,22 +15,16 @@
 
 #include "penstock/cache/pack.h"
 #include "penstock/cache/pack_writer.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 
 class PackFolder {
  public:
-  /// In memory where there is some: shards are synced to the disk.
-  PackFolder()
-      : PackFolder(::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : std::filesystem::temp_directory_path()) {}
-  explicit PackFolder(const std::filesystem::path& parent) {
-    std::string name = (parent / "penstock-pack-XXXXXX").string();
-    cache_ = ::mkdtemp(name.data());
-  }
-  PackFolder(const PackFolder&) = delete;
-  ~PackFolder() { std::filesystem::remove_all(cache_); }
+  PackFolder() = default;
+  explicit PackFolder(const std::filesystem::path& parent) : cache_(parent) {}
 
-  [[nodiscard]] const std::filesystem::path& cache() const { return cache_; }
+  [[nodiscard]] const std::filesystem::path& cache() const { return cache_.path(); }
   [[nodiscard]] std::filesystem::path pack() const { return cache_ / identity.folder_name(); }
   [[nodiscard]] std::filesystem::path shard(int number) const {
     return pack() / fmt::format("{:05}.pack", number);
@@ -48,7 +42,7 @@ class PackFolder {
   PackIdentity identity{.array = "mel", .parameters = "bins: 80\ntype: float32\n"};
 
  private:
-  std::filesystem::path cache_;
+  TempFolder cache_;
 };
 
 /// A record that owns its bytes.

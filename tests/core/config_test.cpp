@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "penstock/core/error.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -19,14 +20,9 @@ using ::testing::ThrowsMessage;
 class ConfigTest : public ::testing::Test {
  protected:
   std::filesystem::path file(const std::string& text) {
-    auto path =
-        std::filesystem::temp_directory_path() / ("penstock-config-" + std::to_string(getpid()) + ".yaml");
+    auto path = folder_ / "config.yaml";
     std::ofstream(path) << text;
     return path;
-  }
-  void TearDown() override {
-    std::filesystem::remove(std::filesystem::temp_directory_path() /
-                            ("penstock-config-" + std::to_string(getpid()) + ".yaml"));
   }
   Config load(const std::string& text) {
     loader_.load_yaml(file(text));
@@ -42,6 +38,7 @@ class ConfigTest : public ::testing::Test {
     }
     return "no error";
   }
+  TempFolder folder_;
   ConfigLoader loader_;
 };
 

@@ -9,18 +9,15 @@
 #include <unistd.h>
 
 #include "penstock/core/error.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
 
 class FileTest : public ::testing::Test {
  protected:
-  std::filesystem::path folder_ = [] {
-    auto f = std::filesystem::temp_directory_path() / ("penstock-file-" + std::to_string(getpid()));
-    std::filesystem::create_directories(f);
-    return f;
-  }();
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  TempFolder temp_{std::filesystem::temp_directory_path()};
+  std::filesystem::path folder_ = temp_.path();
 };
 
 TEST_F(FileTest, WhatIsWrittenIsReadMappedAndStamped) {

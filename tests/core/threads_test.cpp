@@ -15,6 +15,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "tests/temp_folder.h"
+
 namespace penstock {
 namespace {
 
@@ -55,21 +57,17 @@ TEST(AvailableCpus, RespectsTheAffinityMask) {
 
 class Cgroups : public ::testing::Test {
  protected:
-  Cgroups()
-      : root_(std::filesystem::temp_directory_path() / ("penstock-cgroup-" + std::to_string(getpid()))) {}
-  ~Cgroups() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& file, const std::string& text) {
     std::filesystem::create_directories((root_ / file).parent_path());
     std::ofstream(root_ / file) << text;
   }
   double cpus(const std::string& memberships) {
     std::istringstream in(memberships);
-    return cgroup_cpus(root_, in);
+    return cgroup_cpus(root_.path(), in);
   }
 
  private:
-  std::filesystem::path root_;
+  TempFolder root_;
 };
 
 TEST_F(Cgroups, AContainerWithTwoCpusOf64HasTwo) {

@@ -156,7 +156,7 @@ TEST(Damage, RandomBytesBehindAnyMagicAreRefused) {
 }
 
 TEST(Damage, ADirectoryIsASampleErrorOfReading) {
-  const Folder folder;
+  const TempFolder folder;
   try {
     probe_audio(File::open((folder / ".").c_str()), "wavs");
     FAIL() << "a directory was probed";
@@ -167,12 +167,12 @@ TEST(Damage, ADirectoryIsASampleErrorOfReading) {
 }
 
 TEST(Damage, AMissingFileFailsWhenItIsOpened) {
-  const Folder folder;
+  const TempFolder folder;
   EXPECT_THROW(File::open((folder / "none.wav").c_str()), std::system_error);
 }
 
 TEST(Damage, AForbiddenFileFailsWhenItIsOpened) {
-  const Folder folder;
+  const TempFolder folder;
   const auto path = folder / "forbidden.wav";
   write_file(path, WavFile{}.bytes());
   std::filesystem::permissions(path, std::filesystem::perms::none);
@@ -183,7 +183,7 @@ TEST(Damage, AForbiddenFileFailsWhenItIsOpened) {
 }
 
 TEST(Damage, AFileThatShrinksWhileItIsProbedIsAnError) {
-  const Folder folder;
+  const TempFolder folder;
   const auto path = folder / "clip";
   write_file(path, encode(SF_FORMAT_FLAC | SF_FORMAT_PCM_16, 9000, 22050));
   const File file = File::open(path.c_str());

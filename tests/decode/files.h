@@ -17,6 +17,7 @@
 #include "penstock/core/error.h"
 #include "penstock/core/file.h"
 #include "penstock/decode/decode.h"
+#include "tests/temp_folder.h"
 
 namespace penstock::test {
 
@@ -93,26 +94,6 @@ inline Bytes chunk(std::string_view id, std::uint32_t size) {
   return b;
 }
 
-/// A folder that is removed at the end of the test.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "penstock-decode-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw Error("no temporary folder");
-    path_ = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  [[nodiscard]] std::filesystem::path operator/(const char* name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
-
 /// Two sines with an envelope: something that codecs have to work for.
 inline std::vector<float> tones(std::size_t samples, double rate) {
   std::vector<float> x(samples);
@@ -127,7 +108,7 @@ inline std::vector<float> tones(std::size_t samples, double rate) {
 
 /// The file that libsndfile writes for the same signal in all channels.
 inline Bytes encode(int format, std::size_t samples, int rate, int channels = 1) {
-  const Folder folder;
+  const TempFolder folder;
   const std::string path = folder / "audio";
   SF_INFO info{
       .frames = 0, .samplerate = rate, .channels = channels, .format = format, .sections = 0, .seekable = 0};

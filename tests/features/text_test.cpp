@@ -9,6 +9,7 @@
 #include <unicode/utf8.h>
 
 #include "penstock/core/error.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -160,19 +161,13 @@ TEST(CleanText, ScratchCarriesNothingFromOneTextToTheNext) {
 
 class SymbolFile : public testing::Test {
  protected:
-  SymbolFile() {
-    std::string name = (fs::temp_directory_path() / "penstock-text-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~SymbolFile() override { fs::remove_all(folder_); }
-
   [[nodiscard]] fs::path path() const { return folder_ / "symbols.txt"; }
   std::string load_error(std::string_view text) {
     write_file(path(), text);
     return error_of([&] { SymbolTable::load(path()); });
   }
 
-  fs::path folder_;
+  TempFolder folder_;
 };
 
 SymbolTable table(std::u32string_view characters) {

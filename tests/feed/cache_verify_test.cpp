@@ -14,6 +14,7 @@
 #include "penstock/feed/store.h"
 #include "tests/feed/made_dataset.h"
 #include "tests/long_run.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -31,8 +32,7 @@ void write(const fs::path& path, const std::string& bytes) { std::ofstream(path,
 
 class CacheVerifyTest : public testing::Test {
  protected:
-  ~CacheVerifyTest() override { fs::remove_all(out()); }
-  [[nodiscard]] fs::path out() const { return made.folder().string() + "-out"; }
+  [[nodiscard]] fs::path out() const { return out_ / "npy"; }
   Dataset dataset() const { return open_current_dataset(config); }
   CacheBuildReport build(std::uint64_t shard_bytes = PackWriterOptions{}.shard_bytes) const {
     const Dataset data = dataset();
@@ -83,6 +83,9 @@ class CacheVerifyTest : public testing::Test {
 
   MadeDataset made{clips};
   Config config = made.config();
+
+ private:
+  TempFolder out_;
 };
 
 std::vector<std::string> named(const CacheCheck& check) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "penstock/core/config.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 
@@ -37,10 +38,7 @@ class MadeDataset {
  public:
   /// `clips` clips of 300 to `longest` samples; the same seed gives the same bytes.
   explicit MadeDataset(int clips, std::uint64_t seed = 1, int longest = 12000) : random_(seed) {
-    static int made = 0;
-    folder_ = std::filesystem::temp_directory_path() /
-              ("penstock-feed-" + std::to_string(getpid()) + "-" + std::to_string(made++));
-    std::filesystem::create_directories(folder_ / "wavs");
+    std::filesystem::create_directory(folder_ / "wavs");
     std::ofstream manifest(folder_ / "metadata.csv");
     for (int i = 0; i < clips; ++i) {
       const int samples = std::uniform_int_distribution<int>(300, longest)(random_);
@@ -48,15 +46,12 @@ class MadeDataset {
       write(i, noise(samples));
     }
   }
-  ~MadeDataset() { std::filesystem::remove_all(folder_); }
-  MadeDataset(const MadeDataset&) = delete;
-  MadeDataset& operator=(const MadeDataset&) = delete;
 
   [[nodiscard]] static std::string id(int i) {
     std::string number = std::to_string(i);
     return "s" + std::to_string(10 + i % 3) + "-" + std::string(6 - number.size(), '0') + number;
   }
-  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_.path(); }
   [[nodiscard]] std::filesystem::path wav(int i) const { return folder_ / "wavs" / (id(i) + ".wav"); }
   void write(int i, const std::string& bytes) const { std::ofstream(wav(i), std::ios::binary) << bytes; }
   std::string noise(int samples) {
@@ -69,7 +64,7 @@ class MadeDataset {
   /// A quick configuration: all clips, batches of 4 in up to 3 shapes.
   [[nodiscard]] Config config() const {
     Config c;
-    c.dataset_path = folder_.string();
+    c.dataset_path = folder().string();
     c.split = Split::all;
     c.batch_size = 4;
     c.shapes = 3;
@@ -88,7 +83,7 @@ class MadeDataset {
   }
 
   std::mt19937_64 random_;
-  std::filesystem::path folder_;
+  TempFolder folder_{std::filesystem::temp_directory_path()};
 };
 
 /// Everything that a consumer can see of a batch, as one number.

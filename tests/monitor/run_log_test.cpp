@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "penstock/core/error.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -19,15 +20,18 @@ using testing::MatchesRegex;
 
 class RunLogTest : public testing::Test {
  protected:
-  ~RunLogTest() override { std::filesystem::remove_all(folder); }
   [[nodiscard]] std::vector<std::string> lines() const {
     std::ifstream file(folder / "log.jsonl");
     std::vector<std::string> out;
     for (std::string line; std::getline(file, line);) out.push_back(line);
     return out;
   }
-  std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("penstock-run-" + std::to_string(getpid()));
+
+ private:
+  TempFolder temp_;
+
+ protected:
+  std::filesystem::path folder = temp_ / "run";
 };
 
 TEST_F(RunLogTest, LinesHaveTheirTimeAndKindInFront) {

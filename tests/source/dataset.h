@@ -13,26 +13,16 @@
 #include "penstock/core/error.h"
 #include "penstock/core/file.h"
 #include "penstock/source/index.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 
 class Dataset {
  public:
-  Dataset() {
-    // Memory where there is some: the tests write small files by the thousand, and an index is synced to the
-    // disk.
-    const std::filesystem::path memory = "/dev/shm";
-    const auto parent = ::access(memory.c_str(), W_OK) == 0 ? memory : std::filesystem::temp_directory_path();
-    std::string name = (parent / "penstock-source-XXXXXX").string();
-    folder_ = std::filesystem::canonical(::mkdtemp(name.data()));
-  }
-  Dataset(const Dataset&) = delete;
-  ~Dataset() { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_.path(); }
   [[nodiscard]] DatasetPaths paths() const {
     DatasetPaths paths;
-    paths.folder = folder_;
+    paths.folder = folder();
     return paths;
   }
   void write(const std::filesystem::path& name, std::string_view text) const {
@@ -41,7 +31,7 @@ class Dataset {
   }
 
  private:
-  std::filesystem::path folder_;
+  TempFolder folder_;
 };
 
 /// Inputs that read such audio files and take every byte of a text for a character; `!` is not valid.

@@ -12,6 +12,7 @@
 
 #include "penstock/core/error.h"
 #include "penstock/core/file.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -26,12 +27,11 @@ Sound sine(double seconds, std::int32_t rate, double hertz = 440) {
 
 /// Reads a file back with libsndfile.
 Sound decoded(const std::vector<std::byte>& bytes) {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("penstock-encode-" + std::to_string(::getpid()));
+  const TempFolder folder;
+  const auto path = folder / "sound";
   write_file(path, bytes);
   SF_INFO info{};
   SNDFILE* file = sf_open(path.c_str(), SFM_READ, &info);
-  std::filesystem::remove(path);
   if (file == nullptr) throw Error(sf_strerror(nullptr));
   Sound sound{.samples = std::vector<std::int16_t>(static_cast<std::size_t>(info.frames)),
               .sample_rate = info.samplerate};

@@ -16,6 +16,7 @@
 
 #include "penstock/core/error.h"
 #include "penstock/core/file.h"
+#include "tests/temp_folder.h"
 
 namespace penstock {
 namespace {
@@ -24,13 +25,6 @@ namespace fs = std::filesystem;
 
 class Synth : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "penstock-synth-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   /// The names below the test's folder, so that a test can say that nothing was left.
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> all;
@@ -48,7 +42,11 @@ class Synth : public testing::Test {
     return path.parent_path().string();
   }
 
-  fs::path root_;
+ private:
+  TempFolder folder_;
+
+ protected:
+  const fs::path root_ = folder_.path();
 };
 
 /// PATH for the length of a scope.
