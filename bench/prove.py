@@ -441,11 +441,14 @@ def tune(shell):
 def launcher(shell):
     prepare_data()
     pairs = json.loads(shell("build/bench/feed_launcher", DATA))
-    for key, name in (("alone_us", "alone"), ("feed_us", "beside the feed"), ("spinners_us", "beside spinners of nice 19")):
+    for key, name in (("alone_us", "alone"), ("feed_us", "beside the feed"), ("spinners_us", "beside spinners of nice 19"),
+                      ("copiers_us", "beside threads of nice 19 that copy memory")):
         yield Line(f"p99 of the wake-up delay {name}, of 5 runs", "", ", ".join(f"{p[key]:.0f}" for p in pairs) + " us")
     more = median(p["feed_us"] - p["spinners_us"] for p in pairs)
     yield judged("how much more the p99 rises beside the feed than beside the spinners, median of the pairs", "<= 0 us", f"{more:.0f} us",
                  more <= 0)
+    copying = median(p["feed_us"] - p["copiers_us"] for p in pairs)
+    yield Line("the same against the threads that copy memory; docs/decisions/0005 has the profile", "", f"{copying:.0f} us")
 
 
 @proof("the same batches for any number of workers")

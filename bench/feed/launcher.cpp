@@ -1,5 +1,6 @@
 // How late a thread wakes up that launches a device's work every 2 ms: alone, beside the live feed at full
-// speed, and beside as many spinning threads of nice 19 as the feed has workers.
+// speed, beside as many spinning threads of nice 19 as the feed has workers, and beside as many that copy
+// memory, so that what cold caches cost can be told from what the feed does.
 //   feed_launcher DIR [PAIRS] [SECONDS]: JSON with the p99 of each, pair by pair.
 #include <algorithm>
 #include <atomic>
@@ -51,20 +52,36 @@ double beside_feed(const Config& config, double seconds) {
   return p99;
 }
 
-double beside_spinners(int threads, double seconds) {
+/// `turn` is what each of these threads does all the time.
+template <typename Turn>
+double beside(int threads, double seconds, const Turn& turn) {
   std::atomic<bool> stop{false};
-  std::vector<std::jthread> spinners;
+  std::vector<std::jthread> all;
   for (int i = 0; i < threads; ++i)
-    spinners.emplace_back([&] {
+    all.emplace_back([&] {
       setpriority(PRIO_PROCESS, 0, 19);
-      while (!stop.load(std::memory_order_relaxed)) {
-      }
+      for (Turn mine = turn; !stop.load(std::memory_order_relaxed);) mine();
     });
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const double p99 = launch(seconds);
   stop = true;
   return p99;
 }
+
+struct Spin {
+  void operator()() const {}
+};
+
+/// Through memory that no cache holds, a clip's bytes at a time.
+struct Copy {
+  void operator()() {
+    std::copy_n(from.begin() + at, clip, to.begin() + at);
+    at = (at + clip) % size;
+  }
+  static constexpr std::ptrdiff_t size = 32 << 20, clip = 256 << 10;
+  std::vector<char> from = std::vector<char>(size, 1), to = std::vector<char>(size, 2);
+  std::ptrdiff_t at = 0;
+};
 
 int main_of(const std::string& folder, int pairs, double seconds) {
   Config config;
@@ -77,7 +94,8 @@ int main_of(const std::string& folder, int pairs, double seconds) {
     const double alone = launch(seconds);
     out.push_back({{"alone_us", alone},
                    {"feed_us", beside_feed(config, seconds)},
-                   {"spinners_us", beside_spinners(workers, seconds)}});
+                   {"spinners_us", beside(workers, seconds, Spin())},
+                   {"copiers_us", beside(workers, seconds, Copy())}});
     fmt::print(stderr, "{}\n", out.back().dump());
   }
   fmt::print("{}\n", out.dump(1));

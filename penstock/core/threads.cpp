@@ -77,18 +77,8 @@ int available_cpus() {
 }
 
 void give_way() {
-  constexpr int wanted = 15;
-  const int nice = std::max(wanted, getpriority(PRIO_PROCESS, 0));
-  // docs/decisions/0005-workers-give-way.md has the measurements. The kernel's own structure is not in every
-  // libc; kernels before 6.12 ignore the slice.
-  struct Attributes {
-    std::uint32_t size = sizeof(Attributes), policy = SCHED_BATCH;
-    std::uint64_t flags = 0;
-    std::int32_t nice = 0;
-    std::uint32_t priority = 0;
-    std::uint64_t slice_ns = 100'000, deadline = 0, period = 0;
-  } attributes{.nice = nice};
-  if (syscall(SYS_sched_setattr, 0, &attributes, 0) != 0) setpriority(PRIO_PROCESS, 0, nice);
+  constexpr int lowest = 19;
+  setpriority(PRIO_PROCESS, 0, lowest);  // of this thread: 0 is the caller, not its process
 }
 
 long times_slept() {

@@ -1,10 +1,13 @@
 // How many CPUs there are for us, and a loop over all of them.
 #pragma once
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <istream>
+#include <mutex>
 
 #include "penstock/core/file.h"
 
@@ -17,9 +20,9 @@ int available_cpus();
 /// where cgroups are mounted, `memberships` what /proc/PID/cgroup says. A large number without any quota.
 double cgroup_cpus(const std::filesystem::path& root, std::istream& memberships);
 
-/// From here on this thread gives way to others as soon as they wake up, and preempts none when it does:
-/// batch scheduling, nice 15, short time slices. For work that has time, beside a thread that has none. Does
-/// nothing where the system refuses.
+/// From here on this thread gives way to others as soon as they wake up (nice 19). For work that has time,
+/// beside a thread that has none. Does nothing where the system refuses. docs/decisions/0005 has the
+/// measurements.
 void give_way();
 
 /// What a thread has spent so far, in seconds.
@@ -44,6 +47,22 @@ class CpuMeter {
   int opened_ = 0;  // the thread that figures_ is of
   File figures_;
 };
+
+/// Called now and then on a thread that waits for long; may throw, which ends the wait and nothing else.
+using Poll = std::function<void()>;
+
+/// `changed` wakes it to look whether it is `done`; meanwhile it calls `poll` (where there is one) without
+/// the lock.
+template <typename Done>
+void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Poll& poll,
+                const Done& done) {
+  if (!poll) return changed.wait(lock, done);
+  while (!changed.wait_for(lock, std::chrono::milliseconds(50), done)) {
+    lock.unlock();
+    poll();
+    lock.lock();
+  }
+}
 
 /// Calls body(i) for every i in [0, n) from up to `threads` threads, in no particular order, and returns when
 /// all are done. The first exception ends the loop and is thrown again here.

@@ -338,7 +338,7 @@ void HeldOnDevice::describe(const Batch& batch) {
 
 class CudaStage : public DeviceStage {
  public:
-  CudaStage(std::shared_ptr<Ring> ring, std::function<Batch()> source)
+  CudaStage(std::shared_ptr<Ring> ring, BatchSource source)
       : ring_(std::move(ring)), source_(std::move(source)) {}
 
   [[nodiscard]] DeviceStats stats() const override {
@@ -376,7 +376,7 @@ class CudaStage : public DeviceStage {
   }
 
   const std::shared_ptr<Ring> ring_;
-  const std::function<Batch()> source_;
+  const BatchSource source_;
 };
 
 /// Copies when a batch is asked for and used; nothing runs ahead.
@@ -385,14 +385,14 @@ class SerialStage final : public CudaStage {
   using CudaStage::CudaStage;
   ~SerialStage() override { finish_copies(); }
 
-  DeviceBatch next() override {
+  DeviceBatch next(const Poll& poll) override {
     ring_->retire_copies();
     {
       const std::lock_guard lock(ring_->mutex);
       if (ring_->broken) std::rethrow_exception(ring_->broken);
       require_a_buffer();
     }
-    const Batch batch = source_();
+    const Batch batch = source_(poll);
     const OnDevice current(*ring_->api, ring_->ordinal);
     Lock lock(ring_->mutex);
     const auto held = std::make_shared<HeldOnDevice>(ring_, ring_->take_oldest());
@@ -406,7 +406,7 @@ class SerialStage final : public CudaStage {
 /// A thread of its own copies batches as long as there are buffers; next() takes them from its queue.
 class OverlappedStage final : public CudaStage {
  public:
-  OverlappedStage(std::shared_ptr<Ring> ring, std::function<Batch()> source)
+  OverlappedStage(std::shared_ptr<Ring> ring, BatchSource source)
       : CudaStage(std::move(ring), std::move(source)), thread_([this] { run(); }) {}
 
   ~OverlappedStage() override {
@@ -420,14 +420,14 @@ class OverlappedStage final : public CudaStage {
     finish_copies();
   }
 
-  DeviceBatch next() override {
+  DeviceBatch next(const Poll& poll) override {
     Lock lock(ring_->mutex);
     if (queue_.empty()) {
       if (ring_->broken) std::rethrow_exception(ring_->broken);
       require_a_buffer();
       if (std::exchange(paused_, false)) ring_->freed.notify_one();
     }
-    ring_->arrived.wait(lock, [&] { return !queue_.empty() || ring_->broken; });
+    wait_until(ring_->arrived, lock, poll, [&] { return !queue_.empty() || ring_->broken; });
     if (queue_.empty()) std::rethrow_exception(ring_->broken);
     const Arrival arrival = std::move(queue_.front());
     queue_.pop_front();
@@ -483,7 +483,7 @@ class OverlappedStage final : public CudaStage {
   std::optional<Batch> ask() {
     std::exception_ptr error;
     try {
-      return source_();
+      return source_(Poll());
     } catch (...) {
       error = std::current_exception();
     }
@@ -542,7 +542,7 @@ class CudaDevice final : public Device {
     return DeviceBatch(std::move(held));
   }
 
-  std::unique_ptr<DeviceStage> stage(std::function<Batch()> source, const StageOptions& options) override {
+  std::unique_ptr<DeviceStage> stage(BatchSource source, const StageOptions& options) override {
     if (options.buffers < 2)
       throw Error(fmt::format("device_buffer_size: must be at least 2, but is {}", options.buffers));
     auto ring = std::make_shared<Ring>(api, ordinal_, options.buffers, options.batch_bytes);

@@ -2,7 +2,7 @@
 //
 //   std::shared_ptr<Device> device = open_device("cuda");
 //   Feed feed(config, {.memory = device->batch_memory()});          // slots that copies can start from
-//   auto stage = device->stage([&] { return feed.next(); }, {});
+//   auto stage = device->stage([&](const Poll& poll) { return feed.next(poll); }, {});
 //   for (;;) { DeviceBatch batch = stage->next(); batch.use_on(stream); ... launch the step on `stream` ... }
 //
 // feed/device_feed.h puts the two together.
@@ -14,6 +14,7 @@
 #include <string>
 
 #include "penstock/core/memory.h"
+#include "penstock/core/threads.h"
 #include "penstock/core/types.h"
 
 namespace penstock {
@@ -57,6 +58,9 @@ class DeviceBatch {
   std::shared_ptr<Held> held_;
 };
 
+/// Where a stage's batches come from.
+using BatchSource = std::function<Batch(const Poll&)>;
+
 struct StageOptions {
   std::int32_t buffers =
       2;  ///< batches on the device, the consumer's included (device_buffer_size); 2 or more
@@ -87,7 +91,8 @@ class DeviceStage {
   /// The next batch of the source. Waits until the source has it, not until it has been copied. Throws what
   /// the source threw, in its place in the order (and again, when called again: the source is asked again),
   /// and Error when the consumer holds all buffers or the device fails.
-  virtual DeviceBatch next() = 0;
+  virtual DeviceBatch next(const Poll& poll) = 0;
+  DeviceBatch next() { return next(Poll()); }
   /// Any thread.
   [[nodiscard]] virtual DeviceStats stats() const = 0;
 };
@@ -111,9 +116,9 @@ class Device {
   /// Copies a batch from any memory and waits for it: what a consumer without this stage does
   /// (`device_prefetch: false`).
   virtual DeviceBatch copy(const Batch& batch) = 0;
-  /// Takes batches from `source` (called on a thread of the stage's own with `overlap`, else inside next())
-  /// and puts them on the device, in their order.
-  virtual std::unique_ptr<DeviceStage> stage(std::function<Batch()> source, const StageOptions& options) = 0;
+  /// Takes batches from `source` (called on a thread of the stage's own with `overlap`, else inside next(),
+  /// with its poll) and puts them on the device, in their order.
+  virtual std::unique_ptr<DeviceStage> stage(BatchSource source, const StageOptions& options) = 0;
 };
 
 /// `cpu`, `cuda`, `cuda:1`, or `simulated`: a stand-in that copies with 12 GB/s after 10 us. Throws Error

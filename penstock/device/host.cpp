@@ -14,10 +14,10 @@ struct HeldOnHost final : DeviceBatch::Held {
 
 class HostStage final : public DeviceStage {
  public:
-  explicit HostStage(std::function<Batch()> source) : source_(std::move(source)) {}
+  explicit HostStage(BatchSource source) : source_(std::move(source)) {}
 
-  DeviceBatch next() override {
-    DeviceBatch batch(std::make_shared<HeldOnHost>(source_()));
+  DeviceBatch next(const Poll& poll) override {
+    DeviceBatch batch(std::make_shared<HeldOnHost>(source_(poll)));
     const std::lock_guard lock(mutex_);
     ++stats_.batches;
     return batch;
@@ -29,7 +29,7 @@ class HostStage final : public DeviceStage {
   }
 
  private:
-  std::function<Batch()> source_;
+  BatchSource source_;
   mutable std::mutex mutex_;
   DeviceStats stats_;
 };
@@ -39,8 +39,7 @@ class Host final : public Device {
   [[nodiscard]] DeviceInfo info() const override { return {.name = "host"}; }
   std::shared_ptr<BatchMemory> batch_memory() override { return heap_memory(); }
   DeviceBatch copy(const Batch& batch) override { return DeviceBatch(std::make_shared<HeldOnHost>(batch)); }
-  std::unique_ptr<DeviceStage> stage(std::function<Batch()> source,
-                                     const StageOptions& /*options*/) override {
+  std::unique_ptr<DeviceStage> stage(BatchSource source, const StageOptions& /*options*/) override {
     return std::make_unique<HostStage>(std::move(source));
   }
 };

@@ -29,9 +29,10 @@ struct DeviceFeed::State {
 
   void start() {
     if (config.device_prefetch)
-      stage = device->stage([this] { return feed.next(); }, {.buffers = config.device_buffer_size,
-                                                             .batch_bytes = feed.batch_bytes(),
-                                                             .overlap = config.overlap});
+      stage = device->stage([this](const Poll& poll) { return feed.next(poll); },
+                            {.buffers = config.device_buffer_size,
+                             .batch_bytes = feed.batch_bytes(),
+                             .overlap = config.overlap});
   }
 
   std::shared_ptr<Device> device;
@@ -46,9 +47,9 @@ DeviceFeed::DeviceFeed(const Config& config, const FeedOptions& options)
 
 DeviceFeed::~DeviceFeed() = default;
 
-DeviceBatch DeviceFeed::next() {
+DeviceBatch DeviceFeed::next(const Poll& poll) {
   State& s = *state_;
-  DeviceBatch batch = s.stage ? s.stage->next() : s.device->copy(s.feed.next());
+  DeviceBatch batch = s.stage ? s.stage->next(poll) : s.device->copy(s.feed.next(poll));
   s.at.epoch = batch.host().epoch;
   s.at.step = batch.host().step + 1;
   return batch;

@@ -20,7 +20,7 @@ class DeviceFeed {
   DeviceFeed& operator=(const DeviceFeed&) = delete;
 
   /// The next batch in plan order. Waits until it is full, and not for its copy.
-  DeviceBatch next();
+  DeviceBatch next(const Poll& poll = {});
 
   /// Behind the last batch that next() delivered; those on their way do not count.
   [[nodiscard]] FeedState state() const;

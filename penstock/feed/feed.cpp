@@ -193,14 +193,14 @@ Feed::Feed(const Config& config, const FeedOptions& options)
 
 Feed::~Feed() = default;
 
-Batch Feed::next() {
+Batch Feed::next(const Poll& poll) {
   State& s = *state_;
   const auto asked = Clock::now();
   s.open_ahead();  // the slot whose batch was delivered last goes round the ring
   int ready = 0;
   for (std::uint64_t q = s.next_sequence; q <= s.opened_sequence && s.slot_of(q).ready(); ++q) ++ready;
   Slot& slot = s.slot_of(s.next_sequence);
-  slot.wait();
+  slot.wait(poll);
   const auto got = Clock::now();
 
   const Slot::Contents taken = std::move(slot.contents);
@@ -330,10 +330,12 @@ void Feed::State::open_ahead() {
 }
 
 void Feed::State::open_next(Slot& slot) {
-  slot.open(opened_sequence + 1, {.plan = plan.batch(open_epoch, open_step),
-                                  .epoch = open_epoch,
-                                  .step = open_step,
-                                  .buffer = pool->take()});
+  slot.open(opened_sequence + 1,
+            {.plan = plan.batch(open_epoch, open_step),
+             .epoch = open_epoch,
+             .step = open_step,
+             .buffer = pool->take()},
+            options.consumer_writes);
   ++opened_sequence;
   if (++open_step == plan.steps_per_epoch()) ++open_epoch, open_step = 0;
   openings.fetch_add(1, std::memory_order_release);

@@ -16,6 +16,7 @@
 
 #include "penstock/core/config.h"
 #include "penstock/core/memory.h"
+#include "penstock/core/threads.h"
 #include "penstock/core/types.h"
 #include "penstock/feed/dataset.h"
 #include "penstock/feed/row.h"
@@ -53,6 +54,7 @@ struct FeedOptions {
   OpenOptions open;
   std::shared_ptr<BatchMemory> memory = heap_memory();  ///< what batches are made of
   std::function<void(const TuneChange&)> tuned;         ///< called by next()
+  bool consumer_writes = false;  ///< batches may be written to: padding is cleared anew every time
 };
 
 struct FeedStats {
@@ -78,8 +80,9 @@ class Feed {
   Feed& operator=(const Feed&) = delete;
 
   /// The next batch in plan order; an epoch follows the other. Blocks until it is full. Throws SampleError
-  /// when a sample of this batch is bad and `on_bad_sample` is fail; the same again when called again.
-  Batch next();
+  /// when a sample of this batch is bad and `on_bad_sample` is fail; the same again when called again. What
+  /// `poll` throws comes through, and no batch is lost.
+  Batch next(const Poll& poll = {});
 
   [[nodiscard]] FeedState state() const;
   /// Goes on behind the batch after which `state` was taken, at once. Another seed and other shapes than the

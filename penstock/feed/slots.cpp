@@ -61,8 +61,8 @@ BatchBuffer::Layout BatchBuffer::layout_of(const Shape& shape) const {
   return layout;
 }
 
-void BatchBuffer::reshape(const Shape& shape) {
-  if (shape == shape_) return;
+void BatchBuffer::reshape(const Shape& shape, bool written) {
+  if (shape == shape_ && !written) return;
   shape_ = shape;
   layout_ = layout_of(shape);
   std::fill(dirty_tokens_.begin(), dirty_tokens_.end(), shape.tokens);
@@ -172,9 +172,9 @@ std::size_t BufferPool::buffer_bytes() const {
   return buffer_bytes_;
 }
 
-void Slot::open(std::uint64_t sequence, Contents next) {
+void Slot::open(std::uint64_t sequence, Contents next, bool written) {
   contents = std::move(next);
-  contents.buffer->reshape(contents.plan.shape);
+  contents.buffer->reshape(contents.plan.shape, written);
   error_ = nullptr;
   const auto rows = static_cast<std::uint32_t>(contents.plan.shape.rows);
   unfinished_.store(rows, std::memory_order_relaxed);
@@ -198,19 +198,23 @@ bool Slot::before(std::uint64_t sequence) const {
 
 bool Slot::finish(std::int32_t row, std::exception_ptr error) {
   if (error) {
-    const std::lock_guard lock(error_mutex_);
+    const std::lock_guard lock(mutex_);
     if (!error_ || row < error_row_) error_ = std::move(error), error_row_ = row;
   }
   // release: the consumer's acquire in wait() sees the rows of all workers; acquire for the chain of
   // decrements.
   if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-  unfinished_.notify_one();
+  { const std::lock_guard lock(mutex_); }  // a consumer that has just looked sleeps now, and can be woken
+  finished_.notify_one();
   return true;
 }
 
-void Slot::wait() {
-  for (std::uint32_t left; (left = unfinished_.load(std::memory_order_acquire)) != 0;)
-    unfinished_.wait(left, std::memory_order_acquire);
+void Slot::wait(const Poll& poll) {
+  const auto done = [&] { return unfinished_.load(std::memory_order_acquire) == 0; };
+  if (!done()) {
+    std::unique_lock lock(mutex_);
+    wait_until(finished_, lock, poll, done);
+  }
   if (error_) std::rethrow_exception(error_);
 }
 

@@ -1,6 +1,7 @@
 // The memory of batches, and the ring of slots whose rows workers claim.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "penstock/core/memory.h"
+#include "penstock/core/threads.h"
 #include "penstock/core/types.h"
 #include "penstock/plan/plan.h"
 
@@ -59,8 +61,9 @@ class BatchBuffer {
               std::shared_ptr<BatchMemory> memory = heap_memory());
 
   [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< for the largest shape
-  /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty.
-  void reshape(const Shape& shape);
+  /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty: those
+  /// of another shape, and all when a consumer may have `written` into them.
+  void reshape(const Shape& shape, bool written = false);
   Row row(std::int32_t r);
   /// The arrays as a batch shows them; `self` keeps the memory alive.
   [[nodiscard]] Batch view(std::shared_ptr<const BatchBuffer> self, std::int64_t epoch,
@@ -142,7 +145,7 @@ class Slot {
   };
 
   /// Consumer. `sequence` numbers the batches of a run from 1.
-  void open(std::uint64_t sequence, Contents contents);
+  void open(std::uint64_t sequence, Contents contents, bool written = false);
   /// Workers. The next unclaimed row of batch `sequence`; none when all are claimed or it is not open.
   std::optional<std::int32_t> claim(std::uint64_t sequence);
   /// Workers: whether the slot has not come round to `sequence` yet.
@@ -151,7 +154,7 @@ class Slot {
   /// last row.
   bool finish(std::int32_t row, std::exception_ptr error = nullptr);
   /// Consumer. Waits for the last row and throws the error of the first bad one.
-  void wait();
+  void wait(const Poll& poll = {});
   [[nodiscard]] bool ready() const;
 
   Contents contents;
@@ -162,7 +165,8 @@ class Slot {
   static constexpr int row_bits = 16;
   std::atomic<std::uint64_t> claim_{0};
   std::atomic<std::uint32_t> unfinished_{0};
-  std::mutex error_mutex_;
+  std::mutex mutex_;  // of what follows
+  std::condition_variable finished_;
   std::exception_ptr error_;
   std::int32_t error_row_ = 0;
 };

@@ -23,7 +23,7 @@ TEST(OpenDevice, TheHostHandsTheSlotOver) {
   EXPECT_EQ(runtime_of(*device), nullptr);
   TestSlots slots(device->batch_memory());
   int filled = 0;
-  const auto stage = device->stage([&] { return slots.fill(filled++, shape); }, {});
+  const auto stage = device->stage([&](const Poll&) { return slots.fill(filled++, shape); }, {});
   EXPECT_EQ(filled, 0);
   const DeviceBatch batch = stage->next();
   batch.use_on(nullptr);
@@ -44,7 +44,7 @@ TEST(OpenDevice, TheSimulatedOneCopies) {
   ASSERT_NE(runtime_of(*device), nullptr);
   TestSlots slots(device->batch_memory());
   int filled = 0;
-  const auto stage = device->stage([&] { return slots.fill(filled++, shape); }, {});
+  const auto stage = device->stage([&](const Poll&) { return slots.fill(filled++, shape); }, {});
   for (int i = 0; i < 3; ++i) {
     const DeviceBatch batch = stage->next();
     batch.wait();
@@ -73,7 +73,7 @@ TEST(LoadCuda, ALibraryThatIsLoadedAtRunTimeWorks) {
   EXPECT_EQ(device->info().name, "simulated, second version");
   TestSlots slots(device->batch_memory());
   int filled = 0;
-  const auto stage = device->stage([&] { return slots.fill(filled++, shape); }, {});
+  const auto stage = device->stage([&](const Poll&) { return slots.fill(filled++, shape); }, {});
   for (int i = 0; i < 5; ++i) {
     const DeviceBatch batch = stage->next();
     batch.wait();

@@ -157,7 +157,7 @@ class Life {
     Releaser releaser;
     std::deque<DeviceBatch> kept;
     {
-      const auto stage = device_->stage([&] { return fill(filled++); }, options);
+      const auto stage = device_->stage([&](const Poll&) { return fill(filled++); }, options);
       for (int n = 0; n < batches && problem_.text().empty(); ++n) {
         while (kept.size() + releaser.held() >= limit)
           kept.empty() ? releaser.until_below(limit) : let_go(kept, releaser);

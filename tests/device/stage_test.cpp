@@ -37,8 +37,8 @@ struct Bench {
         device(cuda_device(api, ordinal)),
         slots(device->batch_memory()) {}
 
-  std::function<Batch()> source(Shape shape = small) {
-    return [this, shape] { return slots.fill(filled++, shape); };
+  BatchSource source(Shape shape = small) {
+    return [this, shape](const Poll&) { return slots.fill(filled++, shape); };
   }
 
   std::shared_ptr<sim::Runtime> runtime;
@@ -112,7 +112,7 @@ TEST_P(Stage, WhatTheSourceThrowsComesInItsPlaceAndTheSourceIsAskedAgain) {
   Bench bench;
   int asked = 0;
   const auto stage = bench.device->stage(
-      [&] {
+      [&](const Poll&) {
         if (const int n = asked++; n == 2 || n == 3) throw SampleError("decode", "a.wav", fmt::to_string(n));
         return bench.slots.fill(bench.filled++, small);
       },
@@ -199,7 +199,7 @@ TEST_P(Stage, BatchesOutliveTheStageAndTheDevice) {
 
 TEST_P(Stage, BuffersGrowWithTheBatches) {
   Bench bench;
-  const auto source = [&] {
+  const auto source = [&](const Poll&) {
     const std::int64_t number = bench.filled++;
     return bench.slots.fill(number, number % 3 == 1 ? large : small);
   };
@@ -242,7 +242,7 @@ TEST_P(Stage, AnArrayOutsideOfTheBlockIsAnError) {
   const std::vector<float> elsewhere(100);
   for (const bool no_block : {false, true}) {
     const auto stage = bench.device->stage(
-        [&] {
+        [&](const Poll&) {
           Batch batch = bench.slots.fill(0, small);
           batch.mel = elsewhere;
           if (no_block) batch.block = {};
@@ -262,7 +262,7 @@ TEST_P(Stage, WithoutMemoryOnTheDeviceItSaysWhatToLower) {
                              HasSubstr("lower device_buffer_size or batch_size")));
   constexpr Shape huge{.rows = 8, .tokens = 8, .frames = 800};
   TestSlots slots(heap_memory(), 1 << 20);
-  const auto stage = bench.device->stage([&] { return slots.fill(0, huge); }, options());
+  const auto stage = bench.device->stage([&](const Poll&) { return slots.fill(0, huge); }, options());
   for (int i = 0; i < 3; ++i) EXPECT_THAT(error_of([&] { stage->next(); }), HasSubstr("out of memory"));
 }
 

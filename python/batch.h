@@ -1,0 +1,34 @@
+// A batch as Python sees it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "penstock/device/device.h"
+#include "python/module.h"
+
+namespace penstock::python {
+
+/// Its arrays are views of the slot, which is used again when the last of them is gone.
+class BatchView {
+ public:
+  /// `device_id` of an accelerator; -1: the arrays are in ordinary memory.
+  BatchView(DeviceBatch batch, std::vector<std::string> ids, bool bins_first, int device_id)
+      : batch_(std::make_unique<DeviceBatch>(std::move(batch))),
+        ids_(std::move(ids)),
+        bins_first_(bins_first),
+        device_id_(device_id) {}
+
+  [[nodiscard]] const DeviceBatch& batch() const { return batch_.look(); }
+  [[nodiscard]] const std::vector<std::string>& ids() const { return ids_; }
+  [[nodiscard]] bool bins_first() const { return bins_first_; }
+  [[nodiscard]] bool on_host() const { return device_id_ < 0; }
+  [[nodiscard]] int device_id() const { return device_id_; }
+
+ private:
+  OfThisProcess<DeviceBatch> batch_;
+  std::vector<std::string> ids_;
+  bool bins_first_;
+  int device_id_;
+};
+
+}  // namespace penstock::python
