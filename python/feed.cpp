@@ -68,8 +68,8 @@ int device_number(const std::string& device) {
 /// A DeviceFeed that any thread may call, one at a time.
 class Core {
  public:
-  explicit Core(const Settings& settings)
-      : feed_(open(settings.config)),
+  Core(const Settings& settings, std::int64_t first, std::int64_t every)
+      : feed_(open(settings.config, first, every)),
         bins_first_(settings.config.mel.layout == MelLayout::bins_first),
         device_id_(device_number(settings.config.device)) {}
 
@@ -120,10 +120,12 @@ class Core {
   [[nodiscard]] nb::dict stats() const;
 
  private:
-  static std::unique_ptr<DeviceFeed> open(const Config& config) {
+  static std::unique_ptr<DeviceFeed> open(const Config& config, std::int64_t first, std::int64_t every) {
+    if (every < 1 || first < 0 || first >= every)
+      throw Error("a share must be first of every: 0 <= first < every");
     std::unique_ptr<DeviceFeed> feed;
     interruptible([&](const Cancelled& cancelled) {
-      FeedOptions options{.consumer_writes = config.device == "cpu"};
+      FeedOptions options{.consumer_writes = config.device == "cpu", .first = first, .every = every};
       options.open.progress = [&](std::size_t, std::size_t) { stop_if(cancelled); };
       options.open.building = [&](std::size_t, std::size_t, std::uint64_t) { stop_if(cancelled); };
       feed = std::make_unique<DeviceFeed>(config, options);
@@ -164,7 +166,8 @@ nb::dict Core::stats() const {
 
 void bind_feed(nb::module_& m) {
   nb::class_<Core>(m, "Core")
-      .def(nb::init<const Settings&>(), nb::arg("settings"))
+      .def(nb::init<const Settings&, std::int64_t, std::int64_t>(), nb::arg("settings"), nb::arg("first") = 0,
+           nb::arg("every") = 1)
       .def("next", &Core::next)
       .def("state", &Core::state)
       .def("restore", &Core::restore, nb::arg("state"))

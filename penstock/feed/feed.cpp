@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include <fmt/format.h>
+
 #include "penstock/core/error.h"
 #include "penstock/core/file.h"
 #include "penstock/core/threads.h"
@@ -81,6 +83,12 @@ std::int64_t readahead_batches(const Plan& plan, std::int32_t bins) {
   return std::max<std::int64_t>(2, readahead_bytes / std::max<std::int64_t>(1, bytes));
 }
 
+void require_a_share(const Plan& plan, const FeedOptions& options) {
+  if (options.first >= plan.steps_per_epoch())
+    throw Error(fmt::format("an epoch has only {} batches: none is left for number {} of {} that share it",
+                            plan.steps_per_epoch(), options.first + 1, options.every));
+}
+
 std::vector<SkippedSample> samples_of(const std::map<std::int64_t, SkippedSample>& samples) {
   std::vector<SkippedSample> result;
   for (const auto& [number, sample] : samples) result.push_back(sample);
@@ -107,6 +115,7 @@ struct Feed::State {
         sleeps(clocks.size()),
         tuner(tune_limits(config), {.workers = config.num_workers > 0 ? config.num_workers : available_cpus(),
                                     .depth = config.prefetch_buffer_size}) {
+    require_a_share(plan, options);
     for (const std::int64_t number : dataset.problems) {
       const Utterance u = dataset.index.utterance(number);
       const SampleError error("index", dataset.index.where(number), std::string(u.problem),
@@ -236,6 +245,7 @@ void Feed::restore(const FeedState& to) {
   const std::vector<Shape>& shapes = to.shapes.empty() ? s.shapes : to.shapes;
   if (to.seed != s.seed || shapes != s.shapes) {
     Plan plan = make_plan(s.dataset, s.config, shapes, to.seed);  // throws before anything has changed
+    require_a_share(plan, s.options);
     s.stop();
     s.plan = std::move(plan);
     s.seed = to.seed;
@@ -289,7 +299,8 @@ void Feed::State::start() {
   const auto most = static_cast<std::size_t>(config.prefetch_buffer_size);
   if (step >= plan.steps_per_epoch()) ++epoch, step = 0;
   open_epoch = epoch;
-  open_step = step;
+  open_step = step + (options.first + options.every - step % options.every) % options.every;
+  if (open_step >= plan.steps_per_epoch()) ++open_epoch, open_step = options.first;
   next_sequence = 1;
   opened_sequence = 0;
   unannounced = 0;
@@ -337,7 +348,8 @@ void Feed::State::open_next(Slot& slot) {
              .buffer = pool->take()},
             options.consumer_writes);
   ++opened_sequence;
-  if (++open_step == plan.steps_per_epoch()) ++open_epoch, open_step = 0;
+  open_step += options.every;
+  if (open_step >= plan.steps_per_epoch()) ++open_epoch, open_step = options.first;
   openings.fetch_add(1, std::memory_order_release);
   // Waking costs the consumer more than all the rest of next(), so sleepers are woken for half a ring at a
   // time. Workers that are awake see the slot at once.
@@ -439,7 +451,7 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
 /// The order is a function, so what a later batch reads is known: its record comes from disk in the meantime.
 void Feed::State::look_ahead(const Slot& slot, std::int32_t r) const {
   if (stores.mel.records.empty()) return;
-  std::int64_t e = slot.contents.epoch, s = slot.contents.step + readahead;
+  std::int64_t e = slot.contents.epoch, s = slot.contents.step + readahead * options.every;
   e += s / plan.steps_per_epoch();
   s %= plan.steps_per_epoch();
   const BatchPlan later = plan.batch(e, s);

@@ -55,6 +55,9 @@ struct FeedOptions {
   std::shared_ptr<BatchMemory> memory = heap_memory();  ///< what batches are made of
   std::function<void(const TuneChange&)> tuned;         ///< called by next()
   bool consumer_writes = false;  ///< batches may be written to: padding is cleared anew every time
+  /// Of each epoch only the batches first, first + every, ...: a share of the work for one of several
+  /// processes.
+  std::int64_t first = 0, every = 1;
 };
 
 struct FeedStats {
@@ -71,8 +74,8 @@ struct FeedStats {
 class Feed {
  public:
   /// Opens the dataset, builds what is missing of the cache (`preprocessing_mode: precompute`) and starts to
-  /// fill. Throws Error, and with `on_bad_sample: fail` a SampleError for an
-  /// utterance that the index already knows to be bad.
+  /// fill. Throws Error (also when there is no batch `first`), and with `on_bad_sample: fail` a SampleError
+  /// for an utterance that the index already knows to be bad.
   explicit Feed(const Config& config, const FeedOptions& options = {});
   /// Stops at once: at most a row per worker is finished.
   ~Feed();

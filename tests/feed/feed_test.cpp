@@ -11,6 +11,7 @@
 #include "penstock/core/error.h"
 #include "penstock/decode/decode.h"
 #include "penstock/features/mel.h"
+#include "penstock/feed/slots.h"
 #include "tests/feed/made_dataset.h"
 #include "tests/long_run.h"
 
@@ -310,6 +311,68 @@ TEST(Feed, BatchesOutliveTheFeed) {
   }
   EXPECT_EQ(fingerprint(batch), print);
   std::thread([b = std::move(batch)]() mutable { b = {}; }).join();
+}
+
+TEST(Feed, WhatAConsumerWritesIsGoneWhenItsMemoryComesRound) {
+  const MadeDataset made(40);
+  Config config = made.config();
+  Feed untouched(config), written(config, {.consumer_writes = true});
+  for (int i = 0; i < 60; ++i) {
+    const Batch batch = written.next();
+    ASSERT_EQ(fingerprint(batch), fingerprint(untouched.next())) << i;
+    const auto block = std::span(const_cast<std::byte*>(batch.block.data()), batch.block.size());
+    std::ranges::fill(block, std::byte{0xA5});
+  }
+}
+
+TEST(Feed, SharesOfAnEpochTogetherAreAllOfIt) {
+  const MadeDataset made(60);
+  const Config config = made.config();
+  Feed whole(config);
+  const std::int64_t steps = whole.plan().steps_per_epoch();
+  const auto expected = take(whole, static_cast<int>(2 * steps));
+  for (const std::int64_t every : {2, 3, 5}) {
+    std::vector<std::uint64_t> got(expected.size());
+    for (std::int64_t first = 0; first < every; ++first) {
+      Feed share(config, {.first = first, .every = every});
+      for (std::int64_t epoch = 0; epoch < 2; ++epoch)
+        for (std::int64_t step = first; step < steps; step += every)
+          got[static_cast<std::size_t>(epoch * steps + step)] = fingerprint(share.next());
+      // Restored, it goes on with its own next batch.
+      share.restore({.seed = config.seed, .epoch = 1, .step = 1});
+      const Batch next = share.next();
+      EXPECT_GE(next.step, 1);
+      EXPECT_EQ(next.step % every, first);
+      EXPECT_EQ(fingerprint(next), expected[static_cast<std::size_t>(steps + next.step)]);
+    }
+    EXPECT_EQ(got, expected) << every << " shares";
+  }
+}
+
+TEST(Feed, AShareWithoutABatchIsAnErrorThatSaysSo) {
+  const MadeDataset made(40);
+  try {
+    Feed feed(made.config(), {.first = 500, .every = 501});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::HasSubstr("none is left for number 501 of 501"));
+  }
+}
+
+TEST(Slot, AWaitIsPolledAndCanBeGivenUpAndTakenUpAgain) {
+  const std::vector<Shape> shapes = {{.rows = 1, .tokens = 8, .frames = 8}};
+  Slot slot;
+  slot.open(1, {.plan = {.shape = shapes[0]}, .buffer = std::make_shared<BatchBuffer>(shapes, 80)});
+  int polls = 0;
+  EXPECT_THROW(slot.wait([&] {
+    if (++polls == 2) throw std::runtime_error("Ctrl-C");
+  }),
+               std::runtime_error);
+  EXPECT_EQ(polls, 2);
+  ASSERT_EQ(slot.claim(1), 0);
+  std::jthread worker([&] { slot.finish(0); });
+  slot.wait([] {});
+  EXPECT_TRUE(slot.ready());
 }
 
 TEST(Feed, TooFewUtterancesForABatchIsAnErrorThatSaysSo) {
