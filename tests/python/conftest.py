@@ -1,7 +1,9 @@
-"""What the Python tests share: the built programs and small datasets, made once."""
+"""What the Python tests share: the built programs, small datasets, made once, and processes of their own."""
 import os
 import pathlib
 import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -19,9 +21,29 @@ def penstock():
 
 
 @pytest.fixture(scope="session")
+def program(penstock):
+    """The same for tests in which `penstock` is the package."""
+    return penstock
+
+
+@pytest.fixture(scope="session")
 def tones(penstock, tmp_path_factory):
     """A dataset of 40 clips; tests must not change it."""
     folder = tmp_path_factory.mktemp("data") / "tones"
     made = penstock("synth", folder, "--voice", "tone", "--clips", 40, "--speakers", 3)
     assert made.returncode == 0, made.stderr
     return folder
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Runs a script in a process of its own, which must end well: script(source, argument, ...) -> what it printed."""
+    def run(source, *arguments, environment=None, timeout=300):
+        file = tmp_path / "script.py"
+        file.write_text(textwrap.dedent(source))
+        ran = subprocess.run([sys.executable, str(file), *map(str, arguments)], capture_output=True, text=True,
+                             timeout=timeout, env={**os.environ, **(environment or {})})
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "nanobind: leaked" not in ran.stderr, ran.stderr
+        return ran.stdout
+    return run
