@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
 #include <thread>
 
@@ -53,7 +54,12 @@ namespace {
 std::atomic<bool> ending{false};
 std::atomic<int> without_gil{0};
 
-[[noreturn]] void refuse() { throw Error("the interpreter is ending"); }
+/// Ends a thread without a word. With the GIL.
+void stop_at_the_end() {
+  if (!ending) return;
+  PyErr_SetNone(PyExc_SystemExit);
+  throw nb::python_error();
+}
 
 /// atexit: waits for the threads that are in here to come back; they notice when they poll.
 void end() {
@@ -70,13 +76,13 @@ struct Cancellation {};
 }  // namespace
 
 void poll() {
-  if (ending) refuse();
   const nb::gil_scoped_acquire gil;
+  stop_at_the_end();
   check_signals();
 }
 
 WithoutGil::WithoutGil() {
-  if (ending) refuse();
+  stop_at_the_end();
   ++without_gil;
   released_.emplace();
 }
@@ -172,6 +178,9 @@ NB_MODULE(_penstock, m) {
   using namespace penstock::python;
   m.doc() = "The native part of the package. Use it through penstock.";
   m.attr("version") = PENSTOCK_VERSION;
+  // Threads that never come back, after a fork or at the end, keep what they had: nothing to worry people
+  // with.
+  nb::set_leak_warnings(std::getenv("PENSTOCK_LEAK_WARNINGS") != nullptr);
   nb::register_exception_translator(translate);
   nb::module_::import_("atexit").attr("register")(nb::cpp_function(end));
   pthread_atfork(nullptr, nullptr, [] { without_gil = 0; });  // the child has one thread, which has the GIL

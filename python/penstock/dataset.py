@@ -33,7 +33,7 @@ def info(
 info.__doc__ = f"""What a dataset holds: hours, lengths, problems by name, and the shapes it would get, with their padding.
     What `penstock info --json` prints.
 
-    dataset_path: the dataset's folder
+    dataset_path: the dataset's folder (metadata.csv, wavs/)
     rescan: read every audio file's header again
     progress: called as progress("indexing", done, total) while the index is built
     config: a YAML file with keys, over which arguments win
