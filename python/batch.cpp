@@ -143,7 +143,7 @@ void wait(const BatchView& view) {
 /// The last holder of an accelerator's buffers waits for the work that still uses them.
 BatchView::~BatchView() {
   if (on_host()) return;
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   batch_.drop();
 }
 

@@ -76,7 +76,7 @@ class Core {
     look();
   }
   ~Core() {
-    const nb::gil_scoped_release released;  // its threads finish their rows
+    const WithoutGil released;  // its threads finish their rows
     feed_.drop();
   }
   Core(const Core&) = delete;
@@ -84,7 +84,7 @@ class Core {
 
   BatchView next() {
     DeviceBatch batch;
-    const auto lock = alone([&](DeviceFeed& feed) { batch = feed.next(poll); });
+    const auto lock = alone([&](DeviceFeed& feed) { batch = feed.next([] { poll(); }); });
     at_.epoch = batch.host().epoch;
     at_.step = batch.host().step + 1;
     std::vector<std::string> ids;

@@ -49,25 +49,27 @@ nb::object python_of(const nlohmann::json& value) {
 
 namespace {
 
-/// The interpreter is about to end. Threads that come back to it later would never return, with C++ frames
-/// that nobody unwinds.
+// A thread that asks for the GIL while the interpreter ends is ended by Python, in the middle of C++. So from
+// a moment on no thread comes back: whoever is in here then stays, until the process is gone.
 std::atomic<bool> ending{false};
-std::atomic<int> without_gil{0};
+std::atomic<int> returning{0};  // threads that have begun to take the GIL back
+std::thread::id ender;          // may come and go: it is the one that ends the interpreter
 
-/// Ends a thread without a word. With the GIL.
-void stop_at_the_end() {
-  if (!ending) return;
-  PyErr_SetNone(PyExc_SystemExit);
-  throw nb::python_error();
+/// Before the GIL is taken, and after.
+void begin_return() {
+  ++returning;
+  if (!ending || ender == std::this_thread::get_id()) return;
+  --returning;
+  for (;;) ::pause();
 }
+void end_return() { --returning; }
 
-/// atexit: waits for the threads that are in here to come back; they notice when they poll.
+/// atexit: either a thread has seen `ending`, or it is waited for here; it only needs the GIL.
 void end() {
+  ender = std::this_thread::get_id();
   ending = true;
   const nb::gil_scoped_release released;
-  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  while (without_gil > 0 && std::chrono::steady_clock::now() < patience)
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (returning > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 /// Ends work that nobody waits for any more.
@@ -75,21 +77,18 @@ struct Cancellation {};
 
 }  // namespace
 
-void poll() {
+void poll(const std::function<void()>& then) {
+  begin_return();
   const nb::gil_scoped_acquire gil;
-  stop_at_the_end();
-  check_signals();
-}
-
-WithoutGil::WithoutGil() {
-  stop_at_the_end();
-  ++without_gil;
-  released_.emplace();
+  end_return();
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (then) then();
 }
 
 WithoutGil::~WithoutGil() {
+  begin_return();
   released_.reset();
-  --without_gil;
+  end_return();
 }
 
 void Progress::report(const char* stage, std::size_t done, std::size_t total) const {
@@ -132,11 +131,7 @@ void run_interruptible(const nb::object& listener, const std::function<void(cons
     done = true;
     changed.notify_one();
   });
-  const auto listen = [&] {
-    poll();
-    const nb::gil_scoped_acquire gil;
-    progress.tell(listener);
-  };
+  const auto listen = [&] { poll([&] { progress.tell(listener); }); };
   try {
     std::unique_lock lock(mutex);
     wait_until(changed, lock, listen, [&] { return done; });
@@ -183,7 +178,7 @@ NB_MODULE(_penstock, m) {
   nb::set_leak_warnings(std::getenv("PENSTOCK_LEAK_WARNINGS") != nullptr);
   nb::register_exception_translator(translate);
   nb::module_::import_("atexit").attr("register")(nb::cpp_function(end));
-  pthread_atfork(nullptr, nullptr, [] { without_gil = 0; });  // the child has one thread, which has the GIL
+  pthread_atfork(nullptr, nullptr, [] { returning = 0; });  // the child has one thread, which has the GIL
   bind_config(m);
   bind_mel(m);
   bind_text(m);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -49,18 +50,14 @@ nb::object python_of(const nlohmann::json& value);
 
 // ---- waiting ----
 
-/// Runs the interpreter's signal handlers (Ctrl-C). With the GIL; throws what they raised.
-inline void check_signals() {
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
-}
-
-/// For C++ that waits without the GIL: the same, and an end of the wait when the interpreter ends.
-void poll();
+/// For C++ that waits without the GIL: takes it, runs the interpreter's signal handlers (Ctrl-C), then
+/// `then`; throws what they raised. Does not return when the interpreter ends.
+void poll(const std::function<void()>& then = {});
 
 /// While one lives the GIL is released: for every wait, and all work that takes long.
 class WithoutGil {
  public:
-  WithoutGil();
+  WithoutGil() : released_(std::in_place) {}
   ~WithoutGil();
   WithoutGil(const WithoutGil&) = delete;
   WithoutGil& operator=(const WithoutGil&) = delete;

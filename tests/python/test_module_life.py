@@ -1,4 +1,5 @@
 """What may go wrong around a feed: memory that is used too long or again too early, threads, signals, forks, the end."""
+import os
 import random
 import threading
 import time
@@ -120,7 +121,9 @@ def test_no_leak_over_ten_thousand_batches(tones, tmp_path, script):
         assert grown[1] < 50 and grown[2] < 500, grown
         print(grown)
     """
-    script(source, tones, tmp_path / "cache")
+    # ASan keeps freed memory for a while, if there is one.
+    options = ":".join(filter(None, [os.environ.get("ASAN_OPTIONS"), "quarantine_size_mb=1"]))
+    script(source, tones, tmp_path / "cache", environment={"ASAN_OPTIONS": options})
 
 
 def test_feeds_come_and_go(tones, tmp_path, script):
@@ -276,6 +279,18 @@ def test_the_interpreter_ends_while_a_thread_waits(tones, tmp_path, script, wait
             sleep(0.3)
     long = Long()
     """, tones, tmp_path / "cache", leaks=True)
+
+
+def test_what_runs_at_the_end_can_still_use_a_feed(tones, script):
+    assert script("""
+    import atexit, sys
+    def last():
+        print(feed.next().step, penstock.info(sys.argv[1])["clips"])
+        feed.close()
+    atexit.register(last)  # before the package's own, so it runs behind it
+    import penstock
+    feed = penstock.Feed(sys.argv[1], split="all")
+    """, tones) == "0 40\n"
 
 
 def test_the_interpreter_ends_with_everything_alive(tones, script):
