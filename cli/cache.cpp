@@ -13,12 +13,11 @@
 #include "cli/pack_table.h"
 #include "cli/terminal.h"
 #include "penstock/core/error.h"
+#include "penstock/feed/report.h"
 #include "penstock/feed/store.h"
 
 namespace penstock::cli {
 namespace {
-
-using nlohmann::json;
 
 /// What the five commands have in common.
 struct Arguments {
@@ -35,10 +34,6 @@ struct Arguments {
   double unused_days = 30;  // prune
   bool yes = false;
 };
-
-void print_json(const json& value) {
-  fmt::print("{}\n", value.dump(2, ' ', false, json::error_handler_t::replace));
-}
 
 /// The settings, of both splits unless one was asked for. Nothing after --print-config.
 std::optional<Config> load(const Arguments& a) {
@@ -62,61 +57,21 @@ CacheProgress shown_by(ProgressBar& bar) {
   return [&bar](std::size_t done, std::size_t total, std::uint64_t bytes) { bar.update(done, total, bytes); };
 }
 
-/// Utterances that the index knows to be bad, as bad samples. Throws the first one where they may not be left
-/// out.
-std::vector<SampleError> known_bad(const Config& config, const Dataset& dataset) {
-  std::vector<SampleError> bad;
-  for (const std::int64_t number : dataset.problems) {
-    const Utterance u = dataset.index.utterance(number);
-    bad.emplace_back("index", std::string(u.path), std::string(u.problem), std::string(u.id));
-    if (config.on_bad_sample == OnBadSample::fail) throw bad.back();
-  }
-  return bad;
-}
-
-json bad_json(const std::vector<SampleError>& bad) {
-  json out = json::array();
-  for (const SampleError& e : bad) out.push_back({{"id", e.utterance}, {"reason", e.what()}});
-  return out;
-}
-
 void print_bad(const std::vector<SampleError>& bad) {
   for (const SampleError& e : bad) fmt::print("left out {}: {}\n", e.utterance, e.what());
 }
 
 // ---- build ----
 
-/// --only mel (or pcm: what mels come from) | tokens | the name of an extra, which is then the only one that
-/// is opened.
-void apply_only(const std::string& only, Config& config, CacheBuildOptions& options) {
-  if (only.empty()) return;
-  options.mel = only == "mel" || (only == "pcm" && config.cache_kind != CacheKind::mel);
-  options.tokens = only == "tokens";
-  options.extras = !options.mel && !options.tokens;
-  if (!options.extras) return;
-  std::vector<std::string> names{"mel", "tokens"};
-  for (const ExtraSource& extra : config.extra) names.push_back(extra.name);
-  std::erase_if(config.extra, [&](const ExtraSource& extra) { return extra.name != only; });
-  if (config.extra.empty())
-    throw Error(fmt::format("--only must be one of {}, but is '{}'{}", fmt::join(names, ", "), only,
-                            names.size() == 2 ? " (an extra array needs --extra NAME=FOLDER as well)" : ""));
-}
-
-void print_build(const CacheBuildReport& r, double rate, std::size_t utterances,
-                 const std::filesystem::path& folder) {
+void print_build(const CacheBuildReport& r, const std::filesystem::path& folder) {
   if (r.built == 0)
     return fmt::print("nothing to do: {} already in {}\n", count_text(r.kept, "record"), folder.string());
   fmt::print("built {} of {} ({}) in {:.1f} s: {:.0f} utterances/s{}\n", count_text(r.built, "record"),
-             count_text(static_cast<std::int64_t>(utterances), "utterance"), bytes_text(r.bytes), r.seconds,
-             rate,
+             count_text(r.utterances, "utterance"), bytes_text(r.bytes), r.seconds, r.rate(),
              r.sync_seconds >= 0.05 ? fmt::format(", the disk took {:.1f} s more", r.sync_seconds) : "");
   std::vector<std::string> names;
   for (const auto& pack : r.packs) names.push_back(pack.filename().string());
   fmt::print("{} kept; {} in {}\n", r.kept, fmt::join(names, ", "), folder.string());
-}
-
-std::string_view kind_name(const CacheKindChoice& choice) {
-  return choice.kind == CacheKind::pcm ? "pcm" : "mel";
 }
 
 /// Where `cache_kind: auto` had something to decide.
@@ -129,15 +84,11 @@ int build(const Arguments& a) {
   if (!config) return 0;
   CacheBuildOptions options{.overwrite = a.overwrite,
                             .shard_bytes = static_cast<std::uint64_t>(a.shard_mib) << 20};
-  apply_only(a.only, *config, options);
+  if (!a.only.empty()) build_only(a.only, *config, options);
   const Dataset dataset = open(*config);
   const std::vector<SampleError> unusable = known_bad(*config, dataset);
   ProgressBar bar("caching");
-  std::size_t utterances = 0;
-  options.progress = [&](std::size_t done, std::size_t total, std::uint64_t bytes) {
-    utterances = total;
-    bar.update(done, total, bytes);
-  };
+  options.progress = shown_by(bar);
   CacheBuildReport report;
   try {
     report = build_cache(*config, dataset, options);
@@ -147,50 +98,18 @@ int build(const Arguments& a) {
     throw;
   }
   bar.clear();
-  // The rate of the work alone: what the disk takes to catch up at the end depends on its cache, not on us.
-  const double work = report.seconds - report.sync_seconds;
-  const double rate = utterances > 0 && work > 0 ? static_cast<double>(utterances) / work : 0;
   report.bad.insert(report.bad.begin(), unusable.begin(), unusable.end());
   if (a.json) {
-    json packs = json::array();
-    for (const auto& pack : report.packs) packs.push_back(pack.string());
-    print_json({{"cache_kind", kind_name(report.kind)},
-                {"reason", report.kind.reason},
-                {"built", report.built},
-                {"kept", report.kept},
-                {"bytes", report.bytes},
-                {"seconds", report.seconds},
-                {"sync_seconds", report.sync_seconds},
-                {"samples_per_second", rate},
-                {"packs", packs},
-                {"bad", report.bad.size()},
-                {"bad_samples", bad_json(report.bad)}});
+    print_json(build_json(report));
     return 0;
   }
-  print_build(report, rate, utterances, pack_folder(*config, dataset));
+  print_build(report, pack_folder(*config, dataset));
   print_kind(report.kind);
   print_bad(report.bad);
   return 0;
 }
 
 // ---- verify ----
-
-std::string_view kind_name(CacheFinding::Kind kind) {
-  static constexpr std::string_view names[] = {"bad", "stale", "missing", "orphaned"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
-json check_json(const CacheCheck& c) {
-  json findings = json::array();
-  for (const CacheFinding& f : c.findings)
-    findings.push_back({{"kind", kind_name(f.kind)},
-                        {"array", f.array},
-                        {"id", f.id},
-                        {"reason", f.reason},
-                        {"fixed", f.fixed}});
-  return {{"checked", c.checked},   {"bad", c.bad},     {"stale", c.stale},    {"missing", c.missing},
-          {"orphaned", c.orphaned}, {"fixed", c.fixed}, {"findings", findings}};
-}
 
 void print_check(const CacheCheck& c, bool fix) {
   for (const CacheFinding& f : c.findings)
@@ -231,21 +150,17 @@ int export_arrays(const Arguments& a) {
         "export as what, and to where? `penstock cache export DIR --npy OUT` writes OUT/mels/<id>.npy and "
         "OUT/tokens/<id>.npy");
   const Dataset dataset = open(*config);
-  std::vector<SampleError> bad = known_bad(*config, dataset);
+  const std::vector<SampleError> unusable = known_bad(*config, dataset);
   ProgressBar bar("exporting");
-  const CacheExportReport report = export_npy(*config, dataset, out, shown_by(bar));
+  CacheExportReport report = export_npy(*config, dataset, out, shown_by(bar));
   bar.clear();
-  bad.insert(bad.end(), report.bad.begin(), report.bad.end());
+  report.bad.insert(report.bad.begin(), unusable.begin(), unusable.end());
   if (a.json) {
-    print_json({{"arrays", report.arrays},
-                {"bytes", report.bytes},
-                {"folder", out},
-                {"bad", bad.size()},
-                {"bad_samples", bad_json(bad)}});
+    print_json(export_json(report, out));
     return 0;
   }
   fmt::print("{} ({}) written to {}\n", count_text(report.arrays, "array"), bytes_text(report.bytes), out);
-  print_bad(bad);
+  print_bad(report.bad);
   return 0;
 }
 
@@ -255,17 +170,13 @@ int list(const Arguments& a) {
   const auto config = load(a);
   if (!config) return 0;
   const Dataset dataset = open(*config);
-  const std::filesystem::path folder = pack_folder(*config, dataset);
-  const std::vector<ListedPack> packs = listed_packs(*config, dataset);
-  const CacheKindChoice kind = cache_kind_of(*config, dataset);
   if (a.json) {
-    print_json({{"folder", folder.string()},
-                {"cache_kind", kind_name(kind)},
-                {"reason", kind.reason},
-                {"packs", packs_json(packs)}});
+    print_json(packs_json(*config, dataset));
     return 0;
   }
-  print_kind(kind);
+  print_kind(cache_kind_of(*config, dataset));
+  const std::filesystem::path folder = pack_folder(*config, dataset);
+  const std::vector<ListedPack> packs = listed_packs(*config, dataset);
   if (packs.empty()) {
     fmt::print("no packs in {}; `penstock cache build` makes them\n", folder.string());
     return 0;
@@ -281,16 +192,12 @@ int prune(const Arguments& a) {
   if (!config) return 0;
   const Dataset dataset = open(*config);
   const auto items = prune_cache(*config, dataset, {.remove = a.yes, .unused_days = a.unused_days});
-  std::uint64_t bytes = 0;
-  json list = json::array();
-  for (const PruneItem& item : items) {
-    bytes += item.bytes;
-    list.push_back({{"path", item.path.string()}, {"reason", item.reason}, {"bytes", item.bytes}});
-  }
   if (a.json) {
-    print_json({{"removed", a.yes}, {"bytes", bytes}, {"items", list}});
+    print_json(prune_json(items, a.yes));
     return 0;
   }
+  std::uint64_t bytes = 0;
+  for (const PruneItem& item : items) bytes += item.bytes;
   for (const PruneItem& item : items)
     fmt::print("{} ({}): {}\n", item.path.string(), bytes_text(item.bytes), item.reason);
   if (items.empty())

@@ -27,10 +27,11 @@ ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string>& own)
   command.add_flag("--print-config", print_, "show every setting and where it came from, then stop");
   for (const ConfigKey& key : config_keys())
     if (key.pending.empty() && std::ranges::find(own, key.name) == own.end())
-      add(command, key.name, key.boolean, key.help, "Settings (also keys of the YAML file)");
+      add(command, key.name, key.kind == ValueKind::boolean, key.help,
+          "Settings (also keys of the YAML file)");
   for (const ConfigAlias& alias : config_aliases())
     if (const ConfigKey& key = key_named(alias.key); key.pending.empty())
-      add(command, std::string(alias.name), key.boolean, "", "");
+      add(command, std::string(alias.name), key.kind == ValueKind::boolean, "", "");
 }
 
 void ConfigFlags::add(CLI::App& command, const std::string& key, bool boolean, const std::string& help,

@@ -1,4 +1,6 @@
 // penstock info: what a dataset holds, what is wrong with it, and the shapes it would get.
+#include "penstock/feed/info.h"
+
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -10,84 +12,16 @@
 #include "cli/flags.h"
 #include "cli/pack_table.h"
 #include "cli/terminal.h"
-#include "penstock/core/error.h"
-#include "penstock/feed/dataset.h"
+#include "penstock/feed/report.h"
 
 namespace penstock::cli {
 namespace {
-
-using nlohmann::json;
 
 struct Arguments {
   std::unique_ptr<ConfigFlags> flags;
   bool rescan = false;
   bool json = false;
 };
-
-struct Problem {
-  std::string id, reason;
-};
-
-struct Summary {
-  std::int64_t clips = 0, train = 0, validation = 0;
-  double hours = 0, min_seconds = 1e300, max_seconds = 0;
-  std::vector<double> seconds;
-  std::vector<Problem> unreadable, rejected;
-};
-
-Summary summarize(const Dataset& dataset, const Config& config) {
-  Summary s{.clips = dataset.index.size()};
-  for (std::int64_t i = 0; i < dataset.index.size(); ++i) {
-    const Utterance u = dataset.index.utterance(i);
-    ++(u.validation ? s.validation : s.train);
-    if (!u.problem.empty()) {
-      s.unreadable.push_back({std::string(u.id), std::string(u.problem)});
-      continue;
-    }
-    s.seconds.push_back(static_cast<double>(u.audio.samples) / u.audio.sample_rate);
-    s.hours += s.seconds.back() / 3600;
-    s.min_seconds = std::min(s.min_seconds, s.seconds.back());
-    s.max_seconds = std::max(s.max_seconds, s.seconds.back());
-  }
-  const auto over = [](std::int32_t n, std::int32_t limit) { return limit > 0 && n > limit; };
-  for (std::size_t m = 0; m < dataset.members.size(); ++m) {
-    const Lengths l = dataset.lengths[m];
-    std::string reason;
-    if (l.frames == 0) reason = "shorter than one frame";
-    if (l.tokens == 0) reason = "no text";
-    if (over(l.frames, config.max_mel_frames))
-      reason = fmt::format("{} frames, max_mel_frames is {}", l.frames, config.max_mel_frames);
-    if (over(l.tokens, config.max_text_length))
-      reason = fmt::format("{} tokens, max_text_length is {}", l.tokens, config.max_text_length);
-    if (!reason.empty())
-      s.rejected.push_back({std::string(dataset.index.utterance(dataset.members[m]).id), reason});
-  }
-  return s;
-}
-
-struct ShapeChoice {
-  int count = 0;
-  std::vector<Shape> shapes;
-  double padding = 0;
-  std::int64_t dropped = 0;
-};
-
-std::vector<ShapeChoice> shape_choices(const Dataset& dataset, Config config) {
-  std::vector<ShapeChoice> choices;
-  if (admitted(dataset.lengths, config).empty()) return choices;
-  for (const int k : {1, 2, 4, 8}) {
-    config.shapes = k;
-    config.pad_to_fixed_length = config.pad_to_fixed_length && k == 1;
-    const auto shapes = configured_shapes(dataset.lengths, config);
-    try {
-      const Plan plan = make_plan(dataset, config, shapes, config.seed);
-      choices.push_back({k, shapes, plan.padding(), plan.dropped()});
-    } catch (const Error&) {
-      // Fewer utterances than rows: no batch with this number of shapes.
-    }
-  }
-  return choices;
-}
 
 std::string printable(std::uint32_t c) {
   if (c < 0x20 || c == 0x7f || c == ' ' || (c >= 0x80 && c < 0xa0) || (c >= 0x200b && c <= 0x200f) ||
@@ -112,47 +46,6 @@ std::string printable(std::uint32_t c) {
   return out;
 }
 
-json batch_json(const Config& config) {
-  if (config.batch_size > 0) return {{"batch_size", config.batch_size}, {"world", config.world}};
-  return {{"batch_size", "auto"},
-          {"world", config.world},
-          {"device_memory", config.device_memory},
-          {"frame_memory", config.frame_memory},
-          {"frames_budget", frames_budget(config)}};
-}
-
-json as_json(const Dataset& dataset, const Config& config, const Summary& s,
-             const std::vector<ShapeChoice>& choices, const std::vector<ListedPack>& packs) {
-  const auto problems = [](const std::vector<Problem>& list) {
-    json out = json::array();
-    for (const Problem& p : list) out.push_back({{"id", p.id}, {"reason", p.reason}});
-    return out;
-  };
-  json shapes = json::array();
-  for (const ShapeChoice& c : choices) {
-    json list = json::array();
-    for (const Shape& shape : c.shapes)
-      list.push_back({{"rows", shape.rows}, {"tokens", shape.tokens}, {"frames", shape.frames}});
-    shapes.push_back({{"count", c.count}, {"shapes", list}, {"padding", c.padding}, {"dropped", c.dropped}});
-  }
-  json characters = json::object();
-  for (const CharacterCount& c : dataset.index.characters())
-    characters[fmt::format("U+{:04X}", c.character)] = c.count;
-  const bool any = !s.seconds.empty();
-  return {{"clips", s.clips},
-          {"train", s.train},
-          {"validation", s.validation},
-          {"hours", s.hours},
-          {"seconds", {{"min", any ? s.min_seconds : 0}, {"max", s.max_seconds}}},
-          {"speakers", dataset.index.speakers().size()},
-          {"unreadable", problems(s.unreadable)},
-          {"rejected", problems(s.rejected)},
-          {"characters", characters},
-          {"batch", batch_json(config)},
-          {"shapes", shapes},
-          {"cache", packs_json(packs)}};
-}
-
 void print_histogram(const std::vector<double>& seconds, double longest) {
   constexpr std::size_t rows = 10;
   const double width = std::max(longest, 1e-3) / rows * (1 + 1e-9);
@@ -164,7 +57,7 @@ void print_histogram(const std::vector<double>& seconds, double longest) {
                static_cast<double>(i + 1) * width, bar(static_cast<double>(counts[i]) / most, 40), counts[i]);
 }
 
-void print_problems(const char* what, const std::vector<Problem>& problems) {
+void print_problems(const char* what, const std::vector<DatasetProblem>& problems) {
   constexpr std::size_t most = 10;
   if (problems.empty()) return;
   fmt::print("\n{} {}\n", problems.size(), what);
@@ -197,8 +90,7 @@ void print_shapes(const Dataset& dataset, const Config& config, const std::vecto
   if (choices.empty()) fmt::print("  none: no batch can be filled\n");
 }
 
-void print_text(const Dataset& dataset, const Config& config, const Summary& s,
-                const std::vector<ShapeChoice>& choices, const std::vector<ListedPack>& packs) {
+void print_text(const Dataset& dataset, const Config& config, const DatasetInfo& s) {
   fmt::print("{} clips ({} train, {} validation), {:.2f} hours, {} speaker{}\n", s.clips, s.train,
              s.validation, s.hours, dataset.index.speakers().size(),
              dataset.index.speakers().size() == 1 ? "" : "s");
@@ -212,10 +104,10 @@ void print_text(const Dataset& dataset, const Config& config, const Summary& s,
   fmt::print("\n{} characters:", dataset.index.characters().size());
   for (const CharacterCount& c : dataset.index.characters()) fmt::print(" {}", printable(c.character));
   fmt::print("\n\n");
-  print_shapes(dataset, config, choices);
-  if (packs.empty()) return fmt::print("\nNo cache (`penstock cache build` makes one)\n");
+  print_shapes(dataset, config, s.shapes);
+  if (s.packs.empty()) return fmt::print("\nNo cache (`penstock cache build` makes one)\n");
   fmt::print("\nCache (* used by this configuration):\n");
-  print_packs(packs);
+  print_packs(s.packs);
 }
 
 int run(const Arguments& a) {
@@ -228,15 +120,12 @@ int run(const Arguments& a) {
   progress.clear();
   if (!dataset.index.note().empty()) fmt::print(stderr, "note: {}\n", dataset.index.note());
   for (const std::string& note : dataset.notes) fmt::print(stderr, "note: {}\n", note);
-  const Summary summary = summarize(dataset, config);
-  const auto choices = shape_choices(dataset, config);
-  const auto packs = listed_packs(config, dataset);
+  const DatasetInfo info = describe(dataset, config);
   if (a.json)
-    fmt::print("{}\n", as_json(dataset, config, summary, choices, packs)
-                           .dump(2, ' ', false, json::error_handler_t::replace));
+    print_json(info_json(dataset, config, info));
   else
-    print_text(dataset, config, summary, choices, packs);
-  return summary.unreadable.empty() ? 0 : 1;
+    print_text(dataset, config, info);
+  return info.unreadable.empty() ? 0 : 1;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 namespace penstock::cli {
@@ -47,6 +48,10 @@ void ProgressBar::update(std::size_t done, std::size_t total, std::uint64_t byte
              bar(total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1, 24), done, total,
              rate, bytes > 0 ? "  " + bytes_text(bytes) : "", left);
   std::fflush(stderr);
+}
+
+void print_json(const nlohmann::json& value) {
+  fmt::print("{}\n", value.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 std::string bar(double fraction, int width) {

@@ -6,6 +6,8 @@
 #include <exception>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace penstock::cli {
 
 /// Thrown by whoever notices that Ctrl-C (or SIGTERM) came.
@@ -34,6 +36,9 @@ class ProgressBar {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now(), drawn_{};
   bool visible_ = false;
 };
+
+/// On stdout, indented.
+void print_json(const nlohmann::json& value);
 
 /// `fraction` (0..1) of `width` columns, drawn with eighths of a block.
 std::string bar(double fraction, int width);

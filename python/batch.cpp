@@ -52,6 +52,8 @@ Field extra(const ExtraArray& e, const Shape& shape) {
   return f;
 }
 
+using DlpackDevice = std::tuple<int, int>;
+
 /// An array in an accelerator's memory: leaves by DLPack.
 class DeviceArray {
  public:
@@ -62,24 +64,44 @@ class DeviceArray {
     for (std::size_t i = 0; i < field_.dimensions; ++i) sizes.append(field_.shape[i]);
     return nb::tuple(sizes);
   }
-  [[nodiscard]] std::tuple<int, int> device() const { return {nb::device::cuda::value, view().device_id()}; }
-  /// Streams as the array API numbers them for CUDA: 1 (or None) is the legacy default stream, 2 the thread's
-  /// own, -1 asks for no ordering at all.
-  [[nodiscard]] nb::object dlpack(std::optional<std::intptr_t> stream, const nb::kwargs& /*rest*/) const {
-    const std::intptr_t number = stream.value_or(1);
-    if (number == 0)
-      throw Error("stream 0 is ambiguous in DLPack: 1 is the legacy default stream, 2 the thread's own");
-    if (number != -1) view().batch().use_on(number == 1 ? nullptr : reinterpret_cast<StreamHandle>(number));
-    const nb::ndarray<> array(const_cast<void*>(field_.data), field_.dimensions, field_.shape.data(), batch_,
-                              nullptr, field_.type, nb::device::cuda::value, view().device_id());
-    return nb::cast(array);  // a DLPack capsule
+  [[nodiscard]] std::string type() const {
+    if (field_.type == nb::dtype<bool>()) return "bool";
+    return (field_.type == nb::dtype<float>() ? "float" : "int") + std::to_string(field_.type.bits);
   }
+  [[nodiscard]] DlpackDevice device() const { return {nb::device::cuda::value, view().device_id()}; }
+  [[nodiscard]] nb::object dlpack(std::optional<std::intptr_t> stream, const nb::object& max_version,
+                                  std::optional<DlpackDevice> wanted, std::optional<bool> copy) const;
 
  private:
   [[nodiscard]] const BatchView& view() const { return nb::cast<const BatchView&>(batch_); }
   nb::object batch_;
   Field field_;
 };
+
+/// Streams as the array API numbers them for CUDA: 1 (or None) is the legacy default stream, 2 the thread's
+/// own, -1 asks for no ordering at all.
+nb::object DeviceArray::dlpack(std::optional<std::intptr_t> stream, const nb::object& max_version,
+                               std::optional<DlpackDevice> wanted, std::optional<bool> copy) const {
+  if (wanted && *wanted != device())
+    throw nb::buffer_error("this array stays on its device: copy it there with the framework's own means");
+  if (copy.value_or(false))
+    throw nb::buffer_error("this array is handed over as it is: copy it with the framework's own means");
+  const std::intptr_t number = stream.value_or(1);
+  if (number == 0)
+    throw Error("stream 0 is ambiguous in DLPack: 1 is the legacy default stream, 2 the thread's own");
+  const DeviceBatch& batch = view().live();
+  if (number == -1) {
+    // Nobody orders anything behind the copy, so it must be over.
+    const WithoutGil released;
+    batch.wait();
+  } else {
+    batch.use_on(number == 1 ? nullptr : reinterpret_cast<StreamHandle>(number));
+  }
+  const nb::ndarray<nb::array_api> array(const_cast<void*>(field_.data), field_.dimensions,
+                                         field_.shape.data(), batch_, nullptr, field_.type,
+                                         nb::device::cuda::value, view().device_id());
+  return nb::cast(array).attr("__dlpack__")(nb::arg("max_version") = max_version);
+}
 
 /// NumPy for what is in ordinary memory; `self` stays alive with it.
 nb::object show(nb::handle self, const Field& f, bool on_host) {
@@ -103,30 +125,76 @@ nb::dict extras(nb::handle self) {
   return all;
 }
 
+nb::list ids(const BatchView& view) {
+  nb::list all;
+  for (const std::string& id : view.ids()) all.append(text(id));
+  return all;
+}
+
+void wait(const BatchView& view) {
+  if (view.on_host()) return;
+  const DeviceBatch& batch = view.live();
+  const WithoutGil released;
+  batch.wait();
+}
+
 }  // namespace
 
+/// The last holder of an accelerator's buffers waits for the work that still uses them.
+BatchView::~BatchView() {
+  if (on_host()) return;
+  const nb::gil_scoped_release released;
+  batch_.drop();
+}
+
+// Arrays are NumPy's unless the batch is on a device: `| Any` gives both the right types, without a question
+// about each.
+#define PENSTOCK_ARRAY(name, type, help) \
+  def_prop_ro(#name, &array<name>,       \
+              nb::sig("def " #name "(self) -> numpy.typing.NDArray[numpy." type "] | typing.Any"), help)
+
 void bind_batch(nb::module_& m) {
-  nb::class_<DeviceArray>(m, "DeviceArray")
-      .def_prop_ro("shape", &DeviceArray::shape)
+  nb::class_<DeviceArray>(
+      m, "DeviceArray", "An array in an accelerator's memory. It leaves by DLPack: torch.from_dlpack(array).")
+      .def_prop_ro("shape", &DeviceArray::shape, nb::sig("def shape(self) -> tuple[int, ...]"))
+      .def_prop_ro("dtype", &DeviceArray::type, "float32, int32, int64 or bool")
       .def("__dlpack_device__", &DeviceArray::device)
       .def("__dlpack__", &DeviceArray::dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
-           nb::arg("rest"));
-  nb::class_<BatchView>(m, "Batch")
-      .def_prop_ro("tokens", &array<tokens>)
-      .def_prop_ro("token_lengths", &array<token_lengths>)
-      .def_prop_ro("mel", &array<mel>)
-      .def_prop_ro("mel_lengths", &array<mel_lengths>)
-      .def_prop_ro("speakers", &array<speakers>)
-      .def_prop_ro("utterances", &array<utterances>)
-      .def_prop_ro("replaced", &array<replaced>)
-      .def_prop_ro("extras", &extras)
-      .def_prop_ro("ids", &BatchView::ids)
-      .def_prop_ro("epoch", [](const BatchView& b) { return b.batch().host().epoch; })
-      .def_prop_ro("step", [](const BatchView& b) { return b.batch().host().step; })
-      .def_prop_ro("shape", [](const BatchView& b) {
-        const Shape& s = b.batch().host().shape;
-        return std::tuple(s.rows, s.tokens, s.frames);
-      });
+           nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
+           nb::arg("copy") = nb::none(),
+           nb::sig("def __dlpack__(self, *, stream: int | None = None, max_version: tuple[int, int] | None = "
+                   "None, dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> "
+                   "typing.Any"),
+           "Work on `stream` from here on sees the array, and has it until that work is done. Never waits, "
+           "unless the stream is -1.");
+  nb::class_<BatchView>(
+      m, "Batch",
+      "A full batch. Its arrays are views of the feed's memory, good for as long as they live, and may be "
+      "written to; with a device they are DeviceArrays. Rows of length 0 are padding.")
+      .PENSTOCK_ARRAY(tokens, "int32", "[rows, tokens], 0 behind each text")
+      .PENSTOCK_ARRAY(token_lengths, "int32", "[rows]")
+      .PENSTOCK_ARRAY(mel, "float32", "[rows, frames, bins], or [rows, bins, frames] (mel_layout)")
+      .PENSTOCK_ARRAY(mel_lengths, "int32", "[rows]")
+      .PENSTOCK_ARRAY(speakers, "int32", "[rows] numbers of Feed.speakers; -1 in a row of length 0")
+      .PENSTOCK_ARRAY(utterances, "int64", "[rows] numbers in the dataset; -1 in a row of length 0")
+      .PENSTOCK_ARRAY(replaced, "bool_", "[rows] where a bad sample's place was filled by rule")
+      .def_prop_ro("extras", &extras,
+                   nb::sig("def extras(self) -> dict[str, numpy.typing.NDArray[typing.Any] | typing.Any]"),
+                   "Arrays beside the mel by name: [rows, frames or tokens, width], without what is 1.")
+      .def_prop_ro("ids", &ids, nb::sig("def ids(self) -> list[str]"), "[rows]; empty in a row of length 0")
+      .def_prop_ro(
+          "epoch", [](const BatchView& b) { return b.batch().host().epoch; }, "from 0 on")
+      .def_prop_ro(
+          "step", [](const BatchView& b) { return b.batch().host().step; }, "in its epoch, from 0 on")
+      .def_prop_ro(
+          "shape",
+          [](const BatchView& b) {
+            const Shape& s = b.batch().host().shape;
+            return std::tuple(s.rows, s.tokens, s.frames);
+          },
+          "(rows, tokens, frames): one of Feed.shapes")
+      .def("wait", &wait, "Until it has arrived on its device; for hosts that want to know the time.");
 }
+#undef PENSTOCK_ARRAY
 
 }  // namespace penstock::python

@@ -1,6 +1,8 @@
 // A batch as Python sees it.
 #pragma once
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/device/device.h"
@@ -17,8 +19,14 @@ class BatchView {
         ids_(std::move(ids)),
         bins_first_(bins_first),
         device_id_(device_id) {}
+  BatchView(BatchView&&) noexcept = default;
+  BatchView& operator=(BatchView&&) = delete;
+  ~BatchView();
 
+  /// What can be read of it; a child of a fork may, too.
   [[nodiscard]] const DeviceBatch& batch() const { return batch_.look(); }
+  /// For what the device has to do.
+  [[nodiscard]] const DeviceBatch& live() const { return batch_.get(); }
   [[nodiscard]] const std::vector<std::string>& ids() const { return ids_; }
   [[nodiscard]] bool bins_first() const { return bins_first_; }
   [[nodiscard]] bool on_host() const { return device_id_ < 0; }

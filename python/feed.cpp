@@ -1,8 +1,9 @@
 // The feed: one call per batch, and the GIL only for what Python sees of it.
+#include <atomic>
+#include <chrono>
 #include <mutex>
-#include <optional>
+#include <thread>
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -50,9 +51,9 @@ nb::list list_of(const std::vector<SkippedSample>& samples) {
   nb::list all;
   for (const SkippedSample& s : samples) {
     nb::dict d;
-    d["id"] = s.id;
-    d["path"] = s.path;
-    d["reason"] = s.reason;
+    d["id"] = text(s.id);
+    d["path"] = text(s.path);
+    d["reason"] = text(s.reason);
     d["times"] = s.times;
     all.append(d);
   }
@@ -68,75 +69,111 @@ int device_number(const std::string& device) {
 /// A DeviceFeed that any thread may call, one at a time.
 class Core {
  public:
-  Core(const Settings& settings, std::int64_t first, std::int64_t every)
-      : feed_(open(settings.config, first, every)),
+  Core(const Settings& settings, std::int64_t first, std::int64_t every, const nb::object& progress)
+      : feed_(open(settings.config, first, every, progress)),
         bins_first_(settings.config.mel.layout == MelLayout::bins_first),
-        device_id_(device_number(settings.config.device)) {}
+        device_id_(device_number(settings.config.device)) {
+    look();
+  }
+  ~Core() {
+    const nb::gil_scoped_release released;  // its threads finish their rows
+    feed_.drop();
+  }
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
 
   BatchView next() {
-    DeviceFeed& feed = feed_.get();
     DeviceBatch batch;
-    {
-      const nb::gil_scoped_release released;
-      const std::lock_guard lock(mutex_);
-      batch = feed.next(poll_signals);
-    }
+    const auto lock = alone([&](DeviceFeed& feed) { batch = feed.next(poll); });
+    at_.epoch = batch.host().epoch;
+    at_.step = batch.host().step + 1;
     std::vector<std::string> ids;
     ids.reserve(batch.host().utterances.size());
-    const Index& index = feed.feed().dataset().index;
+    const Index& index = feed_->feed().dataset().index;
     for (const std::int64_t number : batch.host().utterances)
       ids.emplace_back(number < 0 ? std::string_view() : index.utterance(number).id);
     return {std::move(batch), std::move(ids), bins_first_, device_id_};
   }
 
-  [[nodiscard]] nb::dict state() const {
-    const DeviceFeed& feed = feed_.get();
-    std::optional<FeedState> state;
-    {
-      const nb::gil_scoped_release released;
-      const std::lock_guard lock(mutex_);
-      state = feed.state();
-    }
-    return dict_of(*state);
-  }
-
   void restore(const nb::dict& to) {
-    const FeedState state = state_of(to);
-    DeviceFeed& feed = feed_.get();
-    const nb::gil_scoped_release released;
-    const std::lock_guard lock(mutex_);
-    feed.restore(state);
+    const auto lock = alone([state = state_of(to)](DeviceFeed& feed) { feed.restore(state); });
+    look();
   }
 
-  [[nodiscard]] std::int64_t steps_per_epoch() const { return feed_->feed().plan().steps_per_epoch(); }
-  [[nodiscard]] std::vector<ShapeTuple> shapes() const { return tuples(feed_->feed().plan().shapes()); }
+  // What follows never waits for a thread that waits for a batch: a signal handler may ask for the state.
+  [[nodiscard]] nb::dict state() const {
+    feed_.check();
+    return dict_of(at_);
+  }
+  [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_; }
+  [[nodiscard]] const std::vector<ShapeTuple>& shapes() const { return shapes_; }
   [[nodiscard]] nb::list skipped() const { return list_of(feed_->feed().skipped()); }
   [[nodiscard]] nb::list recomputed() const { return list_of(feed_->feed().recomputed()); }
-  [[nodiscard]] std::vector<std::string> notes() const { return feed_->feed().dataset().notes; }
-  [[nodiscard]] std::vector<std::string> speakers() const {
-    const auto names = feed_->feed().dataset().index.speakers();
-    return {names.begin(), names.end()};
+  [[nodiscard]] SymbolTable symbols() const { return feed_->feed().dataset().symbols; }
+  [[nodiscard]] nb::list notes() const {
+    nb::list all;
+    for (const std::string& note : feed_->feed().dataset().notes) all.append(text(note));
+    return all;
+  }
+  [[nodiscard]] nb::list speakers() const {
+    nb::list all;
+    for (const std::string_view name : feed_->feed().dataset().index.speakers()) all.append(text(name));
+    return all;
   }
   [[nodiscard]] nb::dict stats() const;
 
  private:
-  static std::unique_ptr<DeviceFeed> open(const Config& config, std::int64_t first, std::int64_t every) {
+  using Lock = std::unique_lock<std::timed_mutex>;
+
+  static std::unique_ptr<DeviceFeed> open(const Config& config, std::int64_t first, std::int64_t every,
+                                          const nb::object& listener) {
     if (every < 1 || first < 0 || first >= every)
       throw Error("a share must be first of every: 0 <= first < every");
-    std::unique_ptr<DeviceFeed> feed;
-    interruptible([&](const Cancelled& cancelled) {
+    return interruptible(listener, [&](const Progress& progress) {
       FeedOptions options{.consumer_writes = config.device == "cpu", .first = first, .every = every};
-      options.open.progress = [&](std::size_t, std::size_t) { stop_if(cancelled); };
-      options.open.building = [&](std::size_t, std::size_t, std::uint64_t) { stop_if(cancelled); };
-      feed = std::make_unique<DeviceFeed>(config, options);
+      options.open.progress = progress.of("indexing");
+      options.open.building = progress.of("caching");
+      return std::make_unique<DeviceFeed>(config, options);
     });
-    return feed;
+  }
+
+  /// Calls it without the GIL, while no other thread does. The lock outlives the wait for the GIL, so that
+  /// what the caller notes down with both is in order; nobody waits for the lock with the GIL.
+  template <typename Call>
+  Lock alone(const Call& call) {
+    DeviceFeed& feed = feed_.get();
+    if (caller_ == std::this_thread::get_id())
+      throw Error("this thread is waiting for the feed already: a signal handler may only ask for its state");
+    Lock lock(mutex_, std::defer_lock);
+    const WithoutGil released;
+    while (!lock.try_lock_for(std::chrono::milliseconds(50))) poll();
+    caller_ = std::this_thread::get_id();
+    try {
+      call(feed);
+    } catch (...) {
+      caller_ = std::thread::id();
+      throw;
+    }
+    caller_ = std::thread::id();
+    return lock;
+  }
+
+  /// Where it stands now; with the lock, or while nobody else has it.
+  void look() {
+    at_ = feed_->state();
+    shapes_ = tuples(feed_->feed().plan().shapes());
+    steps_ = feed_->feed().plan().steps_per_epoch();
   }
 
   OfThisProcess<DeviceFeed> feed_;
-  mutable std::mutex mutex_;
   bool bins_first_;
   int device_id_;
+  std::timed_mutex mutex_;
+  std::atomic<std::thread::id> caller_;
+  // With the GIL.
+  FeedState at_;
+  std::vector<ShapeTuple> shapes_;
+  std::int64_t steps_ = 0;
 };
 
 nb::dict Core::stats() const {
@@ -165,19 +202,25 @@ nb::dict Core::stats() const {
 }  // namespace
 
 void bind_feed(nb::module_& m) {
-  nb::class_<Core>(m, "Core")
-      .def(nb::init<const Settings&, std::int64_t, std::int64_t>(), nb::arg("settings"), nb::arg("first") = 0,
-           nb::arg("every") = 1)
-      .def("next", &Core::next)
-      .def("state", &Core::state)
-      .def("restore", &Core::restore, nb::arg("state"))
+  nb::class_<Core>(m, "Core", "What Feed runs on. Any thread may call it.")
+      .def(nb::init<const Settings&, std::int64_t, std::int64_t, const nb::object&>(), nb::arg("settings"),
+           nb::arg("first") = 0, nb::arg("every") = 1, nb::arg("progress") = nb::none(),
+           nb::sig("def __init__(self, settings: Settings, first: int = 0, every: int = 1, progress: "
+                   "typing.Callable[[str, int, int], object] | None = None) -> None"),
+           "Of each epoch only the batches first, first + every, ...")
+      .def("next", &Core::next, "The next batch in order.")
+      .def("state", &Core::state, nb::sig("def state(self) -> dict[str, typing.Any]"))
+      .def("restore", &Core::restore, nb::arg("state"),
+           nb::sig("def restore(self, state: dict[str, typing.Any]) -> None"))
       .def_prop_ro("steps_per_epoch", &Core::steps_per_epoch)
       .def_prop_ro("shapes", &Core::shapes)
-      .def_prop_ro("skipped", &Core::skipped)
-      .def_prop_ro("recomputed", &Core::recomputed)
-      .def_prop_ro("notes", &Core::notes)
-      .def_prop_ro("speakers", &Core::speakers)
-      .def("stats", &Core::stats);
+      .def_prop_ro("skipped", &Core::skipped, nb::sig("def skipped(self) -> list[dict[str, typing.Any]]"))
+      .def_prop_ro("recomputed", &Core::recomputed,
+                   nb::sig("def recomputed(self) -> list[dict[str, typing.Any]]"))
+      .def_prop_ro("notes", &Core::notes, nb::sig("def notes(self) -> list[str]"))
+      .def_prop_ro("speakers", &Core::speakers, nb::sig("def speakers(self) -> list[str]"))
+      .def_prop_ro("symbols", &Core::symbols)
+      .def("stats", &Core::stats, nb::sig("def stats(self) -> dict[str, typing.Any]"));
 }
 
 }  // namespace penstock::python

@@ -1,47 +1,157 @@
 #include "python/module.h"
 
+#include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <exception>
-#include <mutex>
 #include <thread>
 
-#include <nanobind/stl/string.h>
+#include <nlohmann/json.hpp>
+#include <pthread.h>
 
 #include "penstock/core/threads.h"
 
 namespace penstock::python {
 
-void interruptible(const std::function<void(const Cancelled&)>& work) {
-  Cancelled cancelled = false;
-  std::exception_ptr error;
+// ---- values ----
+
+nb::str text(std::string_view utf8) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "surrogateescape"));
+}
+
+std::string utf8(nb::handle text) {
+  const auto bytes = nb::steal<nb::bytes>(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
+  if (!bytes.is_valid()) throw nb::python_error();
+  return {bytes.c_str(), bytes.size()};
+}
+
+nb::object python_of(const nlohmann::json& value) {
+  if (value.is_object()) {
+    nb::dict all;
+    for (const auto& [key, item] : value.items()) all[text(key)] = python_of(item);
+    return all;
+  }
+  if (value.is_array()) {
+    nb::list all;
+    for (const auto& item : value) all.append(python_of(item));
+    return all;
+  }
+  if (value.is_string()) return text(value.get_ref<const std::string&>());
+  if (value.is_boolean()) return nb::bool_(value.get<bool>());
+  if (value.is_number_unsigned()) return nb::int_(value.get<std::uint64_t>());
+  if (value.is_number_integer()) return nb::int_(value.get<std::int64_t>());
+  if (value.is_number_float()) return nb::float_(value.get<double>());
+  return nb::none();
+}
+
+// ---- waiting ----
+
+namespace {
+
+/// The interpreter is about to end. Threads that come back to it later would never return, with C++ frames
+/// that nobody unwinds.
+std::atomic<bool> ending{false};
+std::atomic<int> without_gil{0};
+
+/// Ends a thread without a word. With the GIL.
+void stop_at_the_end() {
+  if (!ending) return;
+  PyErr_SetNone(PyExc_SystemExit);
+  throw nb::python_error();
+}
+
+/// atexit: waits for the threads that are in here to come back; they notice when they poll.
+void end() {
+  ending = true;
+  const nb::gil_scoped_release released;
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (without_gil > 0 && std::chrono::steady_clock::now() < patience)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+/// Ends work that nobody waits for any more.
+struct Cancellation {};
+
+}  // namespace
+
+void poll() {
+  const nb::gil_scoped_acquire gil;
+  stop_at_the_end();
+  check_signals();
+}
+
+WithoutGil::WithoutGil() {
+  stop_at_the_end();
+  ++without_gil;
+  released_.emplace();
+}
+
+WithoutGil::~WithoutGil() {
+  released_.reset();
+  --without_gil;
+}
+
+void Progress::report(const char* stage, std::size_t done, std::size_t total) const {
+  if (state_->cancelled) throw Cancellation();
+  const std::lock_guard lock(state_->mutex);
+  state_->stage = stage;
+  state_->done = done;
+  state_->total = total;
+  state_->news = true;
+}
+
+void Progress::tell(const nb::object& listener) {
+  if (listener.is_none()) return;
+  const char* stage = nullptr;
+  std::size_t done = 0, total = 0;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!std::exchange(state_->news, false)) return;
+    stage = state_->stage;
+    done = state_->done;
+    total = state_->total;
+  }
+  listener(stage, done, total);
+}
+
+void run_interruptible(const nb::object& listener, const std::function<void(const Progress&)>& work) {
+  Progress progress;
+  std::exception_ptr failed, interrupted;
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  const nb::gil_scoped_release released;
+  const WithoutGil released;
   std::thread thread([&] {
     try {
-      work(cancelled);
+      work(progress);
     } catch (...) {
-      error = std::current_exception();
+      failed = std::current_exception();
     }
     const std::lock_guard lock(mutex);
     done = true;
     changed.notify_one();
   });
-  std::exception_ptr interrupted;
-  {
+  const auto listen = [&] {
+    poll();
+    const nb::gil_scoped_acquire gil;
+    progress.tell(listener);
+  };
+  try {
     std::unique_lock lock(mutex);
-    try {
-      wait_until(changed, lock, poll_signals, [&] { return done; });
-    } catch (...) {
-      interrupted = std::current_exception();
-    }
+    wait_until(changed, lock, listen, [&] { return done; });
+    lock.unlock();
+    listen();
+  } catch (...) {
+    interrupted = std::current_exception();
+    progress.cancel();
   }
-  cancelled = interrupted != nullptr;
   thread.join();
   if (interrupted) std::rethrow_exception(interrupted);
-  if (error) std::rethrow_exception(error);
+  if (failed) std::rethrow_exception(failed);
 }
+
+// ---- errors ----
 
 namespace {
 
@@ -49,7 +159,7 @@ namespace {
 void translate(const std::exception_ptr& error, void* /*payload*/) {
   const auto raise = [](const char* name, const auto&... arguments) {
     const nb::object type = nb::module_::import_("penstock.errors").attr(name);
-    const nb::object value = type(arguments...);
+    const nb::object value = type(text(arguments)...);
     PyErr_SetObject(type.ptr(), value.ptr());
   };
   try {
@@ -66,9 +176,20 @@ void translate(const std::exception_ptr& error, void* /*payload*/) {
 
 NB_MODULE(_penstock, m) {
   using namespace penstock::python;
-  m.attr("__version__") = PENSTOCK_VERSION;
+  m.doc() = "The native part of the package. Use it through penstock.";
+  m.attr("version") = PENSTOCK_VERSION;
+  // Threads that never come back, after a fork or at the end, keep what they had: nothing to worry people
+  // with.
+  nb::set_leak_warnings(std::getenv("PENSTOCK_LEAK_WARNINGS") != nullptr);
   nb::register_exception_translator(translate);
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function(end));
+  pthread_atfork(nullptr, nullptr, [] { without_gil = 0; });  // the child has one thread, which has the GIL
   bind_config(m);
+  bind_mel(m);
+  bind_text(m);
+  bind_dataset(m);
+  bind_cache(m);
+  bind_synth(m);
   bind_batch(m);
   bind_feed(m);
 }

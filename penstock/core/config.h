@@ -89,11 +89,15 @@ struct Config {
   void validate() const;
 };
 
+/// What a key's values are. `words` of a key beside it: the choices, or what stands for a number (auto).
+enum class ValueKind { text, path, boolean, whole, real, bytes, choice, folders };
+
 /// One key: how it is spelled, checked, read and written.
 struct ConfigKey {
   std::string name;
   std::string help;
-  bool boolean = false;
+  ValueKind kind = ValueKind::text;
+  std::vector<std::string> words;
   std::string pending;  ///< the feature it waits for; empty for a key that works
   std::function<void(Config&, const std::string&)>
       set;  ///< throws Error("must be from 1 to 65536, but is 0")

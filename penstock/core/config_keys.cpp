@@ -42,9 +42,10 @@ E parse_choice(const std::string& text, const std::array<std::string_view, N>& w
 }
 
 template <typename Member>
-ConfigKey text(const std::string& name, Member member, const std::string& help) {
+ConfigKey path(const std::string& name, Member member, const std::string& help) {
   return {.name = name,
           .help = help,
+          .kind = ValueKind::path,
           .set = [=](Config& c, const std::string& v) { member(c) = v; },
           .get = [=](const Config& c) { return member(const_cast<Config&>(c)); }};
 }
@@ -53,6 +54,7 @@ template <typename T, typename Member>
 ConfigKey number(const std::string& name, Member member, T low, T high, const std::string& help) {
   return {.name = name,
           .help = help,
+          .kind = std::is_integral_v<T> ? ValueKind::whole : ValueKind::real,
           .set = [=](Config& c, const std::string& v) { member(c) = parse_number<T>(v, low, high); },
           .get = [=](const Config& c) { return fmt::format("{}", member(const_cast<Config&>(c))); }};
 }
@@ -81,7 +83,14 @@ ConfigKey bytes(const std::string& name, const std::string& word, Member member,
     const std::int64_t v = member(const_cast<Config&>(c));
     return v == 0 ? word : std::to_string(v);
   };
-  return {.name = name, .help = help, .set = set, .get = get};
+  std::vector<std::string> words;
+  if (!word.empty()) words.push_back(word);
+  return {.name = name,
+          .help = help,
+          .kind = ValueKind::bytes,
+          .words = std::move(words),
+          .set = set,
+          .get = get};
 }
 
 ConfigKey device(const std::string& name, const std::string& help) {
@@ -101,6 +110,8 @@ ConfigKey number_or(const std::string& name, const std::string& word, Member mem
                     const std::string& help) {
   return {.name = name,
           .help = help,
+          .kind = ValueKind::whole,
+          .words = {word},
           .set =
               [=](Config& c, const std::string& v) {
                 try {
@@ -123,7 +134,7 @@ ConfigKey boolean(const std::string& name, Member member, const std::string& hel
   return {
       .name = name,
       .help = help,
-      .boolean = true,
+      .kind = ValueKind::boolean,
       .set = [=](Config& c, const std::string& v) { member(c) = parse_bool(v); },
       .get = [=](const Config& c) { return std::string(member(const_cast<Config&>(c)) ? "true" : "false"); }};
 }
@@ -133,6 +144,8 @@ ConfigKey choice(const std::string& name, Member member, std::array<std::string_
                  const std::string& help) {
   return {.name = name,
           .help = fmt::format("{}: {}", fmt::join(words, " | "), help),
+          .kind = ValueKind::choice,
+          .words = {words.begin(), words.end()},
           .set = [=](Config& c, const std::string& v) { member(c) = parse_choice<E>(v, words); },
           .get =
               [=](const Config& c) {
@@ -145,7 +158,12 @@ ConfigKey preset(const std::string& name, const std::string& help) {
     if (!mel_preset(v)) throw Error(fmt::format("must be one of hifigan, myxtts, librosa, but is '{}'", v));
     c.mel_preset = v;
   };
-  return {.name = name, .help = help, .set = set, .get = [](const Config& c) { return c.mel_preset; }};
+  return {.name = name,
+          .help = help,
+          .kind = ValueKind::choice,
+          .words = {"hifigan", "myxtts", "librosa"},
+          .set = set,
+          .get = [](const Config& c) { return c.mel_preset; }};
 }
 
 bool is_name(std::string_view text) {
@@ -181,7 +199,7 @@ ConfigKey extra(const std::string& name, const std::string& help) {
       out += fmt::format("{}{}={}", out.empty() ? "" : ",", e.name, e.folder);
     return out;
   };
-  return {.name = name, .help = help, .set = set, .get = get};
+  return {.name = name, .help = help, .kind = ValueKind::folders, .set = set, .get = get};
 }
 
 /// A key of users' files whose feature is not here yet: its value is checked and kept.
@@ -200,7 +218,7 @@ ConfigKey pending(const std::string& name, const std::string& feature, bool is_b
   };
   return {.name = name,
           .help = "no effect in this version",
-          .boolean = is_bool,
+          .kind = is_bool ? ValueKind::boolean : ValueKind::real,
           .pending = feature,
           .set = set,
           .get = get};
@@ -216,16 +234,16 @@ std::vector<ConfigKey> make_keys() {
   using std::int32_t;
   constexpr int32_t many = 1 << 20;
   return {
-      text("dataset_path", MEMBER(dataset_path), "the dataset's folder (metadata.csv, wavs/)"),
-      text("train_data", MEMBER(train_data), "a folder of its own for training"),
-      text("val_data", MEMBER(val_data), "a folder of its own for validation"),
-      text("metadata_train_file", MEMBER(metadata_train_file),
+      path("dataset_path", MEMBER(dataset_path), "the dataset's folder (metadata.csv, wavs/)"),
+      path("train_data", MEMBER(train_data), "a folder of its own for training"),
+      path("val_data", MEMBER(val_data), "a folder of its own for validation"),
+      path("metadata_train_file", MEMBER(metadata_train_file),
            "manifest of the training data, where it has another name"),
-      text("wavs_train_dir", MEMBER(wavs_train_dir),
+      path("wavs_train_dir", MEMBER(wavs_train_dir),
            "folder of the training audio, where it has another name"),
-      text("metadata_eval_file", MEMBER(metadata_eval_file), "manifest of the validation data"),
-      text("wavs_eval_dir", MEMBER(wavs_eval_dir), "folder of the validation audio"),
-      text("cache_dir", MEMBER(cache_dir),
+      path("metadata_eval_file", MEMBER(metadata_eval_file), "manifest of the validation data"),
+      path("wavs_eval_dir", MEMBER(wavs_eval_dir), "folder of the validation audio"),
+      path("cache_dir", MEMBER(cache_dir),
            "where the index and the caches are kept (default: .penstock in the dataset's folder)"),
       choice<Split>("split", MEMBER(split), std::array<std::string_view, 3>{"train", "val", "all"},
                     "which utterances the feed delivers"),
@@ -286,7 +304,7 @@ std::vector<ConfigKey> make_keys() {
                      "what fills a row behind its last frame"),
       boolean("resample", MEMBER(resample), "convert audio of another rate (else it is a bad sample)"),
       boolean("add_blank", MEMBER(add_blank), "a blank token between all others and at both ends"),
-      text("symbols", MEMBER(symbols), "symbol table to use (default: the characters of the dataset)"),
+      path("symbols", MEMBER(symbols), "symbol table to use (default: the characters of the dataset)"),
       choice<CacheType>("cache_type", MEMBER(cache_type),
                         std::array<std::string_view, 2>{"float32", "float16"},
                         "what cached mels are stored as; float16 rounds live ones as well"),
@@ -294,9 +312,9 @@ std::vector<ConfigKey> make_keys() {
           "cache_kind", MEMBER(cache_kind), std::array<std::string_view, 3>{"mel", "pcm", "auto"},
           "what is cached: the mel, the decoded samples (16 bits; rounds live ones as well), or what "
           "pays when the cache is built"),
-      text("npy_mels", MEMBER(npy_mels),
+      path("npy_mels", MEMBER(npy_mels),
            "folder of <id>.npy mels to use as a cache (default: looked for in the dataset's folder)"),
-      text("npy_tokens", MEMBER(npy_tokens),
+      path("npy_tokens", MEMBER(npy_tokens),
            "folder of <id>.npy token ids to use as a cache (looked for as well)"),
       extra("extra",
             "name=folder of <id>.npy arrays that go beside the mel, such as f0=data/f0; several with commas"),

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "penstock/cache/pack.h"
@@ -28,15 +29,31 @@ struct CacheBuildOptions {
   std::optional<CacheCosts> costs;  ///< decide `cache_kind: auto` by these instead of measuring
 };
 
+/// Only one array: mel (or pcm: what mels come from), tokens, or the name of an extra, which is then the only
+/// one that is opened. Throws Error for another name.
+void build_only(const std::string& array, Config& config, CacheBuildOptions& options);
+
 struct CacheBuildReport {
   CacheKindChoice kind;
   std::int64_t built = 0, kept = 0;      ///< records, all arrays together
+  std::int64_t utterances = 0;           ///< that missed something
   std::uint64_t bytes = 0;               ///< written
   double seconds = 0, sync_seconds = 0;  ///< the whole build; its last part, in which the disk catches up.
                                          ///< What the decision took is not in them
   std::vector<std::filesystem::path> packs;  ///< folders
   std::vector<SampleError> bad;              ///< could not be cached (`on_bad_sample: skip`)
+
+  /// Utterances a second of the work alone: what the disk takes to catch up at the end depends on its cache,
+  /// not on us.
+  [[nodiscard]] double rate() const {
+    const double work = seconds - sync_seconds;
+    return utterances > 0 && work > 0 ? static_cast<double>(utterances) / work : 0;
+  }
 };
+
+/// Utterances that the index knows to be bad, as bad samples. Throws the first one where they may not be left
+/// out (`on_bad_sample: fail`).
+std::vector<SampleError> known_bad(const Config& config, const Dataset& dataset);
 
 /// Builds what is missing or stale in the packs of this configuration, for all members of `dataset`; each
 /// array in a record per member. A bad sample ends the build (SampleError) or is counted (`on_bad_sample`);
@@ -88,6 +105,17 @@ struct CacheExportReport {
 /// [bins, frames] (mel_layout), float32 or float16 (cache_type); tokens int32.
 CacheExportReport export_npy(const Config& config, const Dataset& dataset, const std::filesystem::path& out,
                              const CacheProgress& progress = {});
+
+/// A pack in the dataset's folder.
+struct ListedPack {
+  PackSummary pack;
+  bool current = false;    ///< this configuration uses it
+  std::string difference;  ///< its main parameters, or for another configuration's pack those that differ
+                           ///< from this one's
+};
+std::vector<ListedPack> listed_packs(const Config& config, const Dataset& dataset);
+/// PackIdentity::parameters line by line.
+std::vector<std::pair<std::string, std::string>> pack_parameters(const PackIdentity& identity);
 
 /// What prune would remove, or has removed.
 struct PruneItem {

@@ -179,6 +179,29 @@ void Build::show_progress() {
 
 }  // namespace
 
+void build_only(const std::string& array, Config& config, CacheBuildOptions& options) {
+  options.mel = array == "mel" || (array == "pcm" && config.cache_kind != CacheKind::mel);
+  options.tokens = array == "tokens";
+  options.extras = !options.mel && !options.tokens;
+  if (!options.extras) return;
+  std::vector<std::string> names{"mel", "tokens"};
+  for (const ExtraSource& extra : config.extra) names.push_back(extra.name);
+  std::erase_if(config.extra, [&](const ExtraSource& extra) { return extra.name != array; });
+  if (config.extra.empty())
+    throw Error(fmt::format("only must be one of {}, but is '{}'{}", fmt::join(names, ", "), array,
+                            names.size() == 2 ? " (an extra array needs extra NAME=FOLDER as well)" : ""));
+}
+
+std::vector<SampleError> known_bad(const Config& config, const Dataset& dataset) {
+  std::vector<SampleError> bad;
+  for (const std::int64_t number : dataset.problems) {
+    const Utterance u = dataset.index.utterance(number);
+    bad.emplace_back("index", std::string(u.path), std::string(u.problem), std::string(u.id));
+    if (config.on_bad_sample == OnBadSample::fail) throw bad.back();
+  }
+  return bad;
+}
+
 CacheBuildReport build_cache(const Config& given, const Dataset& dataset, const CacheBuildOptions& options) {
   CacheBuildReport report;
   report.kind =
@@ -193,6 +216,7 @@ CacheBuildReport build_cache(const Config& given, const Dataset& dataset, const 
   for (std::size_t m = 0; m < dataset.members.size(); ++m)
     if (std::ranges::any_of(targets, [&](const Target& t) { return t.missing[m]; }))
       build.members.push_back(m);
+  report.utterances = static_cast<std::int64_t>(build.members.size());
 
   const auto finish = [&] {
     const auto sync = Clock::now();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
@@ -395,7 +396,11 @@ void Feed::State::tune(Clock::time_point now) {
   // time may pass that nobody accounts for.
   const bool waits = 4 * (window.slept - before.slept) >= window.watched - before.watched;
   seen.cpu_share = waits ? std::min(1.0, running / spent) : 1;
-  const auto reason = tuner.observe(seen);
+  std::optional<std::string> reason;
+  {
+    const std::lock_guard lock(stats_mutex);
+    reason = tuner.observe(seen);
+  }
   if (!reason) return;
   const Effort& to = tuner.effort();
   activate(to.workers);

@@ -6,8 +6,25 @@
         train(batch.mel, batch.mel_lengths, batch.tokens, batch.token_lengths)
 """
 
-from ._penstock import Batch, DeviceArray, __version__
+from . import cache
+from ._penstock import Batch, DeviceArray, Symbols
+from ._penstock import version as __version__
+from .dataset import info, synth
 from .errors import Error, SampleError
+from .features import mel, tokens
 from .feed import Feed
 
-__all__ = ["Batch", "DeviceArray", "Error", "Feed", "SampleError", "__version__"]
+__all__ = [
+    "Batch",
+    "DeviceArray",
+    "Error",
+    "Feed",
+    "SampleError",
+    "Symbols",
+    "__version__",
+    "cache",
+    "info",
+    "mel",
+    "synth",
+    "tokens",
+]

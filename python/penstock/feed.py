@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Generic, Iterator, List, Optional, Tuple, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
+from . import keys as _keys
 from . import settings as _settings
-from ._penstock import Batch, Core, Settings
+from ._penstock import Batch, Core, Settings, Symbols
 from .errors import Error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from .dataset import Progress
+    from .keys import Keys, Path
 
 T = TypeVar("T")
 
@@ -16,7 +24,7 @@ class _Batches(Generic[T]):
 
     __slots__ = ("_convert", "_core", "_left")
 
-    def __init__(self, core: Core, left: int, convert: Optional[Callable[[Batch], T]]) -> None:
+    def __init__(self, core: Core, left: int, convert: Callable[[Batch], T] | None) -> None:
         self._core, self._left, self._convert = core, left, convert
 
     def __iter__(self) -> Iterator[T]:
@@ -48,21 +56,32 @@ class View(Generic[T]):
 
 
 class Feed:
-    """Full batches of a few fixed shapes from a dataset on disk, in an order that depends on the seed alone.
+    __doc__ = f"""Full batches of a few fixed shapes from a dataset on disk, in an order that depends on the seed alone.
 
-    Every key of the configuration is an argument; `config` names a YAML file with such keys, over which
-    arguments win. `penstock info DIR --print-config` lists all of them, with their values.
+    A feed stands behind the batch that it delivered last. Iterating goes on from there to the end of the epoch;
+    the next loop then takes the next epoch. Any thread may call it; they take turns.
 
-    A feed stands behind the batch that it delivered last. Iterating goes on from there to the end of the
-    epoch; the next loop then takes the next epoch.
+    Every key of the configuration is an argument:
+
+    dataset_path: the dataset's folder (metadata.csv, wavs/)
+    config: a YAML file with keys, over which arguments win
+    progress: called as progress(what, done, total) while an index or a cache is built
+{_keys.HELP}
     """
 
-    def __init__(self, dataset_path: Any = None, *, config: Any = None, **keys: Any) -> None:
-        self._open(_settings.load(dataset_path, config, keys))
+    def __init__(
+        self,
+        dataset_path: Path | None = None,
+        *,
+        config: Path | None = None,
+        progress: Progress | None = None,
+        **keys: Unpack[Keys],
+    ) -> None:
+        self._open(_settings.load(dataset_path, config, keys), progress)
 
-    def _open(self, settings: Settings) -> None:
+    def _open(self, settings: Settings, progress: Progress | None = None) -> None:
         self._settings = settings
-        self._running: Optional[Core] = Core(settings)
+        self._running: Core | None = Core(settings, progress=progress)
 
     @property
     def _core(self) -> Core:
@@ -87,11 +106,11 @@ class Feed:
         """The next batch; an epoch follows the other."""
         return self._core.next()
 
-    def _to_the_end(self, convert: Optional[Callable[[Batch], T]], device: Optional[str]) -> Iterator[T]:
+    def _to_the_end(self, convert: Callable[[Batch], T] | None, device: str | None) -> Iterator[T]:
         self._move_to(device)
         return _Batches(self._core, self._left(), convert)
 
-    def _whole(self, number: int, convert: Optional[Callable[[Batch], T]], device: Optional[str]) -> Iterator[T]:
+    def _whole(self, number: int, convert: Callable[[Batch], T] | None, device: str | None) -> Iterator[T]:
         self._move_to(device)
         self.restore({**self.state(), "epoch": number, "step": 0})
         return _Batches(self._core, len(self), convert)
@@ -100,7 +119,7 @@ class Feed:
         step: int = self.state()["step"]
         return len(self) if step >= len(self) else len(self) - step
 
-    def _move_to(self, device: Optional[str]) -> None:
+    def _move_to(self, device: str | None) -> None:
         """Batches go to this device from here on; the feed is opened again where it stands."""
         if device is None or device == self._settings.get("device"):
             return
@@ -131,12 +150,12 @@ class Feed:
 
     # ---- where it stands
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Where the feed stands: seed, epoch, step (batches of this epoch that were delivered) and shapes.
         Plain numbers, so that JSON or a checkpoint can hold it."""
         return self._core.state()
 
-    def restore(self, state: Dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Goes on behind the batch after which `state` was taken, at once."""
         self._core.restore(state)
 
@@ -147,36 +166,41 @@ class Feed:
     # ---- what it knows
 
     @property
-    def shapes(self) -> List[Tuple[int, int, int]]:
+    def shapes(self) -> list[tuple[int, int, int]]:
         """(rows, tokens, frames): every batch has one of these."""
         return self._core.shapes
 
     @property
-    def settings(self) -> Dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """Every key that is not at its default, as text: `Feed(**settings)` is the same feed."""
         return self._settings.values()
 
     @property
-    def speakers(self) -> List[str]:
+    def speakers(self) -> list[str]:
         """Names by the numbers of `batch.speakers`."""
         return self._core.speakers
 
     @property
-    def skipped(self) -> List[Dict[str, Any]]:
+    def symbols(self) -> Symbols:
+        """Which id each character has."""
+        return self._core.symbols
+
+    @property
+    def skipped(self) -> list[dict[str, Any]]:
         """Bad samples so far: id, path, reason, times."""
         return self._core.skipped
 
     @property
-    def recomputed(self) -> List[Dict[str, Any]]:
+    def recomputed(self) -> list[dict[str, Any]]:
         """Samples of which a cached array was damaged and has been computed again."""
         return self._core.recomputed
 
     @property
-    def notes(self) -> List[str]:
+    def notes(self) -> list[str]:
         """What a person should know of the dataset."""
         return self._core.notes
 
-    def stats(self) -> Dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         """Samples, waits, ring level, workers, seconds by stage, cache hits: since the feed was opened."""
         return self._core.stats()
 
@@ -186,10 +210,10 @@ class Feed:
         """Ends its threads. Batches stay good."""
         self._running = None
 
-    def __enter__(self) -> Feed:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> Any:
@@ -199,7 +223,7 @@ class Feed:
         return f"Feed({', '.join(f'{k}={v!r}' for k, v in self._settings.values().items())})"
 
 
-def _reopen(values: Dict[str, str], state: Dict[str, Any]) -> Feed:
-    feed = Feed(**values)
+def _reopen(values: dict[str, str], state: dict[str, Any]) -> Feed:
+    feed = Feed(**values)  # type: ignore[arg-type]
     feed.restore(state)
     return feed

@@ -1,7 +1,9 @@
-"""What the Python tests share: the built programs and small datasets, made once."""
+"""What the Python tests share: the built programs, small datasets, made once, and processes of their own."""
 import os
 import pathlib
 import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -14,8 +16,14 @@ def penstock():
     """Runs the program: penstock("info", folder, ...) -> the finished process."""
     def run(*arguments, **options):
         command = [str(BUILD / "penstock"), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
     return run
+
+
+@pytest.fixture(scope="session")
+def program(penstock):
+    """The same for tests in which `penstock` is the package."""
+    return penstock
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +33,21 @@ def tones(penstock, tmp_path_factory):
     made = penstock("synth", folder, "--voice", "tone", "--clips", 40, "--speakers", 3)
     assert made.returncode == 0, made.stderr
     return folder
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Runs a script in a process of its own, which must end well: script(source, argument, ...) -> what it printed.
+
+    `leaks`: threads are still at work at its end, or were left behind in a fork, and keep what they have.
+    """
+    def run(source, *arguments, environment=None, leaks=False, timeout=300):
+        file = tmp_path / "script.py"
+        file.write_text(textwrap.dedent(source))
+        ran = subprocess.run([sys.executable, str(file), *map(str, arguments)], capture_output=True, text=True,
+                             timeout=timeout, check=False,
+                             env={**os.environ, "PENSTOCK_LEAK_WARNINGS": "1", **(environment or {})})
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert leaks or "nanobind: leaked" not in ran.stderr, ran.stderr
+        return ran.stdout
+    return run

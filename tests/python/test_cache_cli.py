@@ -132,7 +132,7 @@ def test_only_builds_one_array(cache, penstock, data):
     wrong = penstock("cache", "build", data, "--only", "energy", *extra)
     assert wrong.returncode == 2 and "mel, tokens, f0, but is 'energy'" in wrong.stderr
     wrong = penstock("cache", "build", data, "--only", "f0")
-    assert wrong.returncode == 2 and "--extra NAME=FOLDER" in wrong.stderr
+    assert wrong.returncode == 2 and "extra NAME=FOLDER" in wrong.stderr
 
 
 def test_small_shards_hold_the_same(cache, data, tmp_path):
@@ -515,7 +515,7 @@ def test_a_cache_of_samples_serves_any_mel(cache, penstock, compressed, tmp_path
     assert b["cache"]["misses"] == b["cache"]["recomputed"] == 0 and b["cache"]["hits"] > 0
     assert cache("build", compressed, *PCM, "--overwrite", "--only", "pcm")["built"] == 40
     wrong = penstock("cache", "build", compressed, "--only", "pcm")
-    assert wrong.returncode == 2 and "--only must be one of mel, tokens" in wrong.stderr
+    assert wrong.returncode == 2 and "only must be one of mel, tokens" in wrong.stderr
 
 
 def test_damaged_samples_are_named_decoded_and_fixed(cache, penstock, data):
