@@ -21,6 +21,7 @@ import penstock as package  # the fixture `penstock` is the program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ARRAYS = ("mel", "mel_lengths", "tokens", "token_lengths", "speakers", "utterances", "replaced")
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than CPUs
 KEYS = {"batch_size": 4, "shapes": 4, "seed": 7, "split": "all"}
 
 
@@ -206,6 +207,19 @@ def test_the_example_trains_and_goes_on_where_it_was_stopped(tones, tmp_path):
     assert [line.split()[1] for line in whole].count("0") == len(whole) // 2
     loss = [float(re.search(r"loss (\S+)", line)[1]) for line in whole]
     assert loss[-1] < loss[0]
+
+
+def test_the_documentation_shows_what_happens(tones, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/tones").symlink_to(tones)
+    page = (ROOT / "docs/python/torch.md").read_text(encoding="utf-8")
+    names = {}
+    for kind, block in re.findall(r"```(python|text)\n(.*?)```", page, re.DOTALL):
+        if kind == "python":
+            exec(block, names)
+        else:
+            assert capsys.readouterr().out == block
 
 
 # ---- DataLoader
