@@ -52,14 +52,14 @@ def step(model: Model, momentum: Model, batch: Batch) -> tuple[Model, Model, jax
 
 
 for epoch in range(arguments.epochs):
-    began, losses = time.perf_counter(), []
+    began, waited, losses = time.perf_counter(), feed.stats()["wait_seconds"], []
     for batch in feed.jax():
         model, momentum, loss = step(model, momentum, batch)
         losses.append(loss)
     last = float(losses[-1])  # waits until the device is done
-    seconds = time.perf_counter() - began
+    waited = (feed.stats()["wait_seconds"] - waited) / (time.perf_counter() - began)
     print(
         f"epoch {epoch}  loss {float(losses[0]):.3f} -> {last:.3f}  "
-        f"{len(losses)} steps  {len(losses) * arguments.batch_size / seconds:.0f} samples/s  "
+        f"{len(losses)} steps  waited {waited:.1%} of the time  "
         f"{len(compiled)} compilations for {len(feed.shapes)} shapes"
     )

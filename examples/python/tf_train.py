@@ -17,8 +17,9 @@ parser.add_argument("--epochs", type=int, default=2)
 arguments = parser.parse_args()
 
 feed = penstock.Feed(arguments.dataset, batch_size=arguments.batch_size, shapes=4, seed=7)
-tf.random.set_seed(7)
-bins = feed.tf().element_spec["mel"].shape[-1]
+tf.keras.utils.set_random_seed(7)
+dataset = feed.tf()
+bins = dataset.element_spec["mel"].shape[-1]
 model = tf.keras.Sequential(
     [tf.keras.Input((None, bins)), tf.keras.layers.Dense(256, activation="relu"), tf.keras.layers.Dense(bins)]
 )
@@ -39,12 +40,12 @@ def step(batch: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 for epoch in range(arguments.epochs):
-    began, losses = time.perf_counter(), []
-    for batch in feed.tf():
+    began, waited, losses = time.perf_counter(), feed.stats()["wait_seconds"], []
+    for batch in dataset:
         losses.append(step(batch))
-    seconds = time.perf_counter() - began
+    waited = (feed.stats()["wait_seconds"] - waited) / (time.perf_counter() - began)
     print(
         f"epoch {epoch}  loss {float(losses[0]):.3f} -> {float(losses[-1]):.3f}  "
-        f"{len(losses)} steps  {len(losses) * arguments.batch_size / seconds:.0f} samples/s  "
+        f"{len(losses)} steps  waited {waited:.1%} of the time  "
         f"{step.experimental_get_tracing_count()} traces for {len(feed.shapes)} shapes"
     )

@@ -11,6 +11,7 @@ the loop has. With a prefetch of your own, `state_after(feed, batch)` is.
 from __future__ import annotations
 
 import sys
+import weakref
 from types import FrameType
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -37,15 +38,24 @@ def dataset(feed: Feed) -> Any:
     spec = _spec(feed)
     fixed = _one_shape(feed)
     lend = lender(feed)
+    # TensorFlow never lets go of a Python function, so what it has must not keep the feed; the dataset does.
+    kept_by_dataset = weakref.ref(feed)
+
+    def the_feed() -> Feed:
+        feed = kept_by_dataset()
+        if feed is None:
+            raise Error("the feed of this dataset is gone: keep the dataset for as long as something iterates over it")
+        return feed
 
     def start() -> np.int64:
+        feed = the_feed()
         if not fixed and _inside_fit():
             raise Error(_FIT_REFUSED.format(len(feed.shapes)))
         feed._move_to("cpu")
         return np.int64(feed._left())
 
     def fetch() -> List[Any]:
-        batch = feed.next()
+        batch = the_feed().next()
         arrays = {**lend(batch), "epoch": np.int64(batch.epoch), "step": np.int64(batch.step)}
         return [arrays[name] for name in spec]
 
@@ -64,7 +74,9 @@ def dataset(feed: Feed) -> Any:
     options.experimental_optimization.map_parallelization = False
     # Each process's feed has its own rows already (rank, world).
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    return tf.data.Dataset.range(1).flat_map(epoch).with_options(options)
+    epochs = tf.data.Dataset.range(1).flat_map(epoch).with_options(options)
+    epochs._penstock_feed = feed
+    return epochs
 
 
 def state_after(feed: Feed, batch: Mapping[str, Any]) -> Dict[str, Any]:
