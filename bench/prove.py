@@ -68,8 +68,8 @@ class Shell:
     def __init__(self):
         self.typed = []
 
-    def attempt(self, *words, env={}):
-        words = [str(word) for word in words]
+    def attempt(self, *words, env=None):
+        words, env = [str(word) for word in words], env or {}
         shown = shlex.join(words)
         for path, name in ((DATA, "DATA"), (PEERS, "PEERS"), (sys.executable, "python")):
             shown = shown.replace(str(path), name)
@@ -79,7 +79,7 @@ class Shell:
         print(f"   $ {typed}", flush=True)
         return subprocess.run(words, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
 
-    def __call__(self, *words, env={}):
+    def __call__(self, *words, env=None):
         """The output of a command that must succeed."""
         done = self.attempt(*words, env=env)
         if done.returncode != 0:
