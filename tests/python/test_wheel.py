@@ -28,7 +28,7 @@ def wheel():
     """The file that PENSTOCK_WHEEL names, or a new one of these sources."""
     if "PENSTOCK_WHEEL" not in os.environ:
         run(ROOT / "run", "wheel")
-    (file,) = ROOT.glob(os.environ.get("PENSTOCK_WHEEL", "build/wheel/penstock-*.whl"))
+    (file,) = ROOT.glob(os.environ.get("PENSTOCK_WHEEL", "build/wheel/*.whl"))
     return file
 
 
