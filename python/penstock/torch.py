@@ -134,6 +134,7 @@ def _cpus() -> int:
 class _Facts(NamedTuple):
     """What the order of a dataset's batches depends on, and how many an epoch has."""
 
+    ranks: dict[str, str]
     steps: int
     seed: int
     shapes: list[tuple[int, int, int]]
@@ -143,21 +144,22 @@ class _Share:
     """A feed of this process with the batches first, first + every, ... of each epoch."""
 
     def __init__(self, settings: Settings, facts: _Facts, first: int, every: int) -> None:
-        self.process, self.first, self.every = os.getpid(), first, every
-        self._core, self._facts = Core(settings, first=first, every=every), facts
+        self.what = os.getpid(), facts, first, every
+        self._core = Core(settings, first=first, every=every)
+        self._facts, self._first, self._every = facts, first, every
         self._next: tuple[int, int] | None = None  # epoch and step of the batch that the feed prepares
 
     def batches(self, epoch: int, step: int) -> Iterator[Batch]:
         """Those of this epoch from `step` on. At their end the feed fills those of the next one."""
-        step += (self.first - step) % self.every
+        step += (self._first - step) % self._every
         if step < self._facts.steps and self._next != (epoch, step):
             seed, shapes = self._facts.seed, self._facts.shapes
             self._core.restore({"seed": seed, "epoch": epoch, "step": step, "shapes": shapes})
             self._next = epoch, step
         while step < self._facts.steps:
             batch = _on_host(self._core.next())
-            step += self.every
-            self._next = (epoch, step) if step < self._facts.steps else (epoch + 1, self.first)
+            step += self._every
+            self._next = (epoch, step) if step < self._facts.steps else (epoch + 1, self._first)
             yield batch
 
 
@@ -234,7 +236,7 @@ class FeedDataset(IterableDataset[Batch]):
         self._resumed = False  # a worker goes on from there
         self._iterations = 0  # of this process
         self._frozen: dict[str, Any] | None = None  # the state that was loaded: its seed and shapes
-        self._known: tuple[dict[str, str], _Facts] | None = None  # with the ranks that it is good for
+        self._known: _Facts | None = None
         self._share: _Share | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -278,7 +280,7 @@ class FeedDataset(IterableDataset[Batch]):
 
     def set_epoch(self, epoch: int) -> None:
         """The next iteration is this epoch: from its first batch, or from where load_state_dict() has put it."""
-        if self._place.next()[0] != epoch:
+        if self._place.in_workers() or self._place.next()[0] != epoch:
             self._place.set(epoch, 0)
             self._at = epoch, 0
 
@@ -300,9 +302,7 @@ class FeedDataset(IterableDataset[Batch]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on there. Before the DataLoader's first one, when seed or shapes are others."""
-        known = self._look(state)  # an Error, when it is no state
-        if self._known is None or known != self._known:
-            self._frozen, self._known, self._share = state, known, None
+        self._known, self._frozen = self._look(state), state  # an Error, when it is no state
         self._at = epoch, step = state["epoch"], state["step"]
         if get_worker_info() is None:
             self._place.set(epoch, step)
@@ -312,23 +312,23 @@ class FeedDataset(IterableDataset[Batch]):
     # ---- its feed
 
     def _facts(self) -> _Facts:
-        if self._known is None or self._known[0] != self._ranks():
+        if self._known is None or self._known.ranks != self._ranks():
             self._known = self._look(self._frozen)
-        return self._known[1]
+        return self._known
 
-    def _look(self, state: dict[str, Any] | None) -> tuple[dict[str, str], _Facts]:
+    def _look(self, state: dict[str, Any] | None) -> _Facts:
         core = Core(self._settings(num_workers="1", prefetch_buffer_size="2"))
         if state is not None:
             core.restore(state)
         now = core.state()
-        return self._ranks(), _Facts(core.steps_per_epoch, now["seed"], now["shapes"])
+        return _Facts(self._ranks(), core.steps_per_epoch, now["seed"], now["shapes"])
 
     def _open(self, first: int, every: int) -> _Share:
-        share = self._share
-        if share is None or (share.process, share.first, share.every) != (os.getpid(), first, every):
+        facts, share = self._facts(), self._share
+        if share is None or share.what != (os.getpid(), facts, first, every):
             self._share = None  # its threads end before others start
             threads = self._values.get("num_workers", "auto" if every == 1 else str(max(1, _cpus() // every)))
-            self._share = share = _Share(self._settings(num_workers=threads), self._facts(), first, every)
+            self._share = share = _Share(self._settings(num_workers=threads), facts, first, every)
         return share
 
     def _settings(self, **changed: str) -> Settings:

@@ -316,8 +316,10 @@ def test_resuming_in_mid_epoch_with_any_number_of_workers(tones, dataset, plan, 
     resumed.load_state_dict(state)
     resumed.set_epoch(1)  # as loops do that know the epoch: it goes on in its midst all the same
     batches = loader(resumed, after, persistent_workers=after > 0)
-    assert [content(b) for b in batches] == plan[1][5:]
-    assert [content(b) for b in batches] == plan[2]
+    for _ in range(2):  # also a loader that has run already
+        assert [content(b) for b in batches] == plan[1][5:]
+        assert [content(b) for b in batches] == plan[2]
+        resumed.load_state_dict(state)
 
 
 def test_without_workers_the_dataset_itself_knows_where_it_stands(tones, dataset, plan):
@@ -408,7 +410,7 @@ from torch.utils.data import DataLoader
 if __name__ == "__main__":
     data, keys, rank, meeting, out = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
     dataset = penstock.torch.FeedDataset(data, **keys)
-    len(dataset)  # as one of one: must not stick
+    next(iter(dataset))  # as one of one: must not stick
     torch.distributed.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=2)
     feed = penstock.Feed(data, **keys, **penstock.torch.ranks())
     seen = {"feed": [b.ids for b in feed.torch()]}
