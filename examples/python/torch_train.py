@@ -10,12 +10,12 @@ import argparse
 import os
 import pathlib
 
-import penstock.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import penstock
+import penstock.torch
 
 
 class NextFrame(nn.Module):

@@ -1,7 +1,7 @@
 """The feed in PyTorch: batches of tensors, a dataset for DataLoader and Lightning, and the rank of this process.
 
-    for batch in feed.torch(device="cuda"): ...           # from a penstock.Feed
-    loader = DataLoader(FeedDataset(DIR), batch_size=None)  # for code that wants a DataLoader
+for batch in feed.torch(device="cuda"): ...           # from a penstock.Feed
+loader = DataLoader(FeedDataset(DIR), batch_size=None)  # for code that wants a DataLoader
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from ._penstock import Core, Settings
 from .errors import Error
 from .feed import Feed, View
 
-__all__ = ["Batch", "FeedDataset", "ranks", "view"]
+__all__ = ["Batch", "FeedDataset", "Ranks", "ranks", "view"]
 
 
 @dataclass(eq=False)
@@ -110,7 +110,14 @@ def _feed_device(device: torch.device) -> str:
     return f"cuda:{number}" if number else "cuda"
 
 
-def ranks(group: torch.distributed.ProcessGroup | None = None) -> dict[str, int]:
+class Ranks(TypedDict):
+    """Arguments of a feed that takes its share of every global batch."""
+
+    rank: int
+    world: int
+
+
+def ranks(group: torch.distributed.ProcessGroup | None = None) -> Ranks:
     """`rank` and `world` of this process, as arguments: Feed(DIR, **ranks()).
 
     From torch.distributed where it is initialised (of `group`, for instance that of data parallelism), else from

@@ -11,13 +11,13 @@ import subprocess
 import sys
 
 import numpy as np
-import penstock.torch as adapter
 import pytest
 import torch
 from torch._dynamo.backends.registry import lookup_backend
 from torch.utils.data import DataLoader
 
 import penstock as package  # the fixture `penstock` is the program
+import penstock.torch as adapter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ARRAYS = ("mel", "mel_lengths", "tokens", "token_lengths", "speakers", "utterances", "replaced")
