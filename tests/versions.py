@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The module under other versions of Python: `versions.py` for all that this machine has, `versions.py oldest` for one.
 
-Each interpreter gets a folder in build/versions with an environment of its own (NumPy, pytest and nanobind, no framework), in which the
+Each interpreter gets a folder in build/versions with an environment of its own (NumPy, soundfile, pytest and nanobind, no framework), in which the
 module is compiled, linked with the library of build/, and tested. Prints a line for each; the exit code is 1 when one failed."""
 
 import glob
@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 MINORS = range(9, 20)  # of Python 3
 NANOBIND = re.search(r'"(nanobind==[\d.]+)"', (ROOT / "pyproject.toml").read_text())[1]
-PACKAGES = f"{NANOBIND}\nnumpy\npytest\n"
+PACKAGES = f"{NANOBIND}\nnumpy\npytest\nsoundfile\n"
 TESTS = sorted([*ROOT.glob("tests/python/test_module*.py"), *ROOT.glob("tests/python/test_py_*.py")])
 USABLE = (  # it runs, makes environments, and has its headers
     "import ensurepip, os, sys, sysconfig; assert os.path.exists(sysconfig.get_path('include') + '/Python.h'); "
@@ -72,8 +72,8 @@ def build_and_test(folder, program):
     settings = [f"-DPENSTOCK_{name}={value}" for name, value in options.items()]
     run("cmake", "-G", "Ninja", "-S", ROOT, "-B", folder, f"-DPython_EXECUTABLE={python}", *settings)
     run("cmake", "--build", folder)
-    variables = {"PYTHONPATH": str(folder / "python"), "PENSTOCK_BUILD": str(folder)}
-    return run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, **variables).splitlines()[-1]
+    tested = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *TESTS, PYTHONPATH=str(folder / "python"))
+    return tested.splitlines()[-1]
 
 
 def main(arguments):
