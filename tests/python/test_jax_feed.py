@@ -327,7 +327,7 @@ def test_a_bad_sample_is_the_feeds_own_error(feed, tones, tmp_path):
     feed(folder).close()
     bad = sorted((folder / "wavs").iterdir())[3]
     bad.write_bytes(bad.read_bytes()[:-100])
-    ours = feed(folder, remainder="wrap", on_bad_sample="fail")
+    ours = feed(folder, remainder="wrap", split="all", on_bad_sample="fail")
     with pytest.raises(penstock.SampleError, match=bad.name) as raised:
         list(ours.jax())
     assert raised.value.utterance == bad.stem

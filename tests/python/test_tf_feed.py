@@ -271,7 +271,7 @@ def test_a_bad_sample_is_named_and_the_original_error_is_at_hand(feed, tf, tones
     feed(folder).close()
     bad = sorted((folder / "wavs").iterdir())[3]
     bad.write_bytes(bad.read_bytes()[:-100])
-    ours = feed(folder, shapes=4, remainder="wrap", on_bad_sample="fail")
+    ours = feed(folder, shapes=4, remainder="wrap", split="all", on_bad_sample="fail")
     with pytest.raises(tf.errors.UnknownError, match=f"SampleError: read: .*{bad.name}"):
         list(ours.tf())
     with pytest.raises(penstock.SampleError) as original:
