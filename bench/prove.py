@@ -47,6 +47,11 @@ PEER_SCRIPTS = {  # task: script, environment, variables: what is fastest for ea
 }
 FIXED_SHAPE = "--split all --batch-size 16 --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256".split()
 LONG = {"PENSTOCK_LONG": "1"}
+PYTHON = {"PYTHONPATH": "build/python"}
+PYTHON_SHARES = {  # framework: of the C++ feed's speed, at least; None: for information
+    "live": {"numpy": 0.9, "torch": 0.9, "jax": 0.6, "tf": 0.6},
+    "cached": {"numpy": 0.8, "torch": 0.8, "jax": None, "tf": None},
+}
 CACHE_TYPES = ("float32", "float16")
 LARGE_CLIPS, LARGE_EPOCH = 13_100, 818  # clips, and the batches of 16 in them: larger than any cache of a CPU
 CLIP_FRAMES = 567  # of the clip in kernels/mel_bench.cpp
@@ -68,8 +73,8 @@ class Shell:
     def __init__(self):
         self.typed = []
 
-    def attempt(self, *words, env={}):
-        words = [str(word) for word in words]
+    def attempt(self, *words, env=None):
+        words, env = [str(word) for word in words], env or {}
         shown = shlex.join(words)
         for path, name in ((DATA, "DATA"), (PEERS, "PEERS"), (sys.executable, "python")):
             shown = shown.replace(str(path), name)
@@ -79,7 +84,7 @@ class Shell:
         print(f"   $ {typed}", flush=True)
         return subprocess.run(words, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
 
-    def __call__(self, *words, env={}):
+    def __call__(self, *words, env=None):
         """The output of a command that must succeed."""
         done = self.attempt(*words, env=env)
         if done.returncode != 0:
@@ -140,13 +145,17 @@ def bench_cached(shell, kind, batches, data=DATA, *options):
     return bench(shell, "--mode", "cached", "--cache-type", kind, "--batches", batches, *options, data=data)
 
 
+def run_peer(shell, task, data, script, environment, variables):
+    output = shell(PEERS / environment / "bin/python", f"bench/peers/{task}/{script}", data, env=variables)
+    return json.loads(output.splitlines()[-1])
+
+
 def take_turns(shell, task, data, rounds, ours):
     """Runs every peer of a task, and after each of them ours ({name: function}): {name: results}, ours first."""
     results = {name: [] for name in ours}
     for _ in range(rounds):
-        for script, environment, variables in PEER_SCRIPTS[task]:
-            output = shell(PEERS / environment / "bin/python", f"bench/peers/{task}/{script}", data, env=variables)
-            result = json.loads(output.splitlines()[-1])
+        for peer in PEER_SCRIPTS[task]:
+            result = run_peer(shell, task, data, *peer)
             results.setdefault(result["peer"], []).append(result)
             for name, measure in ours.items():
                 results[name].append(measure())
@@ -275,9 +284,9 @@ def cached_au(shell):
     yield from utilisation(shell, ((10, 0.99), (1, 0.99)), "--mode", "cached")
 
 
-def timed(shell, *words):
+def timed(shell, *words, **options):
     start = time.perf_counter()
-    shell(*words)
+    shell(*words, **options)
     return time.perf_counter() - start
 
 
@@ -496,6 +505,87 @@ def aarch64(shell):
         print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
     yield judged("tests of the features, compiled for aarch64 and run by qemu-user", "all tests pass",
                  "passed" if done.returncode == 0 else f"exit code {done.returncode}", done.returncode == 0)
+
+
+def iterate(shell, framework, task):
+    return json.loads(shell(sys.executable, "bench/python/iterate.py", framework, DATA, task, env=PYTHON).splitlines()[-1])
+
+
+def python_task(shell, task, data, rounds, times_of_peer, *options):
+    """Each framework right after the C++ feed, whose speed is its measure, and the peers that are fastest somewhere."""
+    shares = PYTHON_SHARES[task]
+    results = {"C++": [], **{framework: [] for framework in shares}}
+    for _ in range(rounds):
+        for peer in PEER_SCRIPTS[task]:
+            if peer[0] in ("mlx_data.py", "grain_loader.py", "torch_loader.py"):
+                result = run_peer(shell, task, data, *peer)
+                results.setdefault(result["peer"], []).append(result)
+        for framework in shares:
+            results["C++"].append(bench(shell, "--no-limits", *options))
+            results[framework].append(iterate(shell, framework, task))
+    yield from speeds({f"{task}, {name}": runs for name, runs in results.items()})
+    best = fastest(results, ["C++", *shares])
+    for place, (framework, share) in enumerate(shares.items()):
+        ours, beside = results[framework], results["C++"][place::len(shares)]
+        reached = median(a["samples_per_second"] / b["samples_per_second"] for a, b in zip(ours, beside))
+        times = middle(ours, "samples_per_second") / best
+        if share is None:
+            yield Line(f"{task}, {framework}: share of the C++ feed's speed", "", f"{reached:.2f}")
+        else:
+            yield at_least(f"{task}, {framework}: share of the C++ feed's speed", reached, share)
+        if framework in ("numpy", "torch"):
+            yield at_least(f"{task}, {framework}: against the fastest peer", times, times_of_peer, "x")
+        else:
+            yield Line(f"{task}, {framework}: against the fastest peer", "", f"{times:.2f}x")
+        yield below(f"{task}, {framework}: CPU time of the Python thread, a batch", middle(ours, "thread_us_per_batch"), 100, " us", 0)
+
+
+@proof("the feed in Python, beside C++ and the fastest peers")
+def python(shell, rounds=5):
+    prepare_data()
+    prepare_peers()
+    build_cache(shell, DATA)
+    shell("build/penstock", "cache", "export", DATA, "--npy", NPY)
+    yield from python_task(shell, "live", DATA, rounds, 5, "--batches", 1500)
+    yield from python_task(shell, "cached", NPY, rounds, 2.5, "--batches", 25_000, "--mode", "cached")
+
+
+@proof("a Python process that begins")
+def python_start(shell, rounds=15):
+    prepare_large()
+    bench(shell, "--batches", "10", data=LARGE)  # leaves the index behind
+    shell.typed.clear()
+    empty, importing, opening = [], [], []
+    for _ in range(rounds):
+        empty.append(timed(shell, sys.executable, "-c", "pass", env=PYTHON) * 1e3)
+        importing.append(timed(shell, sys.executable, "-c", "import penstock", env=PYTHON) * 1e3)
+        opening.append(json.loads(shell(sys.executable, "bench/python/first_batch.py", LARGE, env=PYTHON)))
+    yield Line("a Python that does nothing", "", f"{median(empty):.0f} ms")
+    yield below("import penstock, above that", median(importing) - median(empty), 100, " ms", 0)
+    yield below(f"first batch of {LARGE_CLIPS:,} clips from audio, opening included", middle(opening, "first_batch_ms"), 300, " ms", 0)
+
+
+@proof("the module with every Python that can be had")
+def versions(shell):
+    done = shell.attempt(sys.executable, "tests/versions.py")
+    lines = re.findall(r"^Python (\S+): (.*)$", done.stdout, re.MULTILINE)
+    if done.returncode != 0:
+        print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
+    for version, outcome in lines:
+        passed = re.match(r"\d+ passed", outcome.strip("= "))
+        yield judged(f"Python {version}", "all tests pass", outcome.strip("= ") if passed else "failed", passed)
+    yield judged("versions of Python that there were", ">= 1", str(len(lines)), done.returncode == 0 and lines)
+
+
+@proof("a wheel that a clean environment can install")
+def wheel(shell):
+    seconds = timed(shell, "./run", "wheel", "anew")
+    (file,) = ROOT.glob("build/wheel/*.whl")
+    yield Line("all compiled from the sources, and repaired", "", f"{seconds:.0f} s")
+    yield Line(file.name, "", f"{file.stat().st_size / 1e6:.1f} MB")
+    done = shell.attempt(sys.executable, "-m", "pytest", "-q", "tests/python/test_wheel.py", env={"PENSTOCK_WHEEL": "build/wheel/*.whl"})
+    yield judged("installed where there is no compiler, and no library but glibc and the C++ runtime is the system's", "all tests pass",
+                 done.stdout.strip().splitlines()[-1].strip("= "), done.returncode == 0)
 
 
 # ---- the document -----------------------------------------------------------------------------------------------------------------------

@@ -165,6 +165,32 @@ Config with(const Config& config, const TuneSetting& setting) {
   return c;
 }
 
+/// What filling costs each mode; `step_ms` as in MeasureOptions, 0 for any.
+void measure(const Arguments& a, std::span<TuneMode> modes, int most_workers, double step_ms) {
+  std::vector<Config> configs;
+  for (const TuneMode& m : modes) configs.push_back(m.config);
+  ProgressBar bar("measuring");
+  const std::vector<ModeCost> costs =
+      measure_fill_costs(configs, worker_counts(std::min(available_cpus(), most_workers)),
+                         {.seconds = a.seconds,
+                          .step_seconds = step_ms * 1e-3,
+                          .progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); },
+                          .check = check_interrupt});
+  bar.clear();
+  for (std::size_t i = 0; i < costs.size(); ++i) modes[i].cost = costs[i];
+}
+
+/// Predicts what was chosen again, by what filling costs in its own ring and shapes.
+void refine(const Arguments& a, const Subject& s, Result& r, std::int64_t steps, const Machine& machine) {
+  const TuneSetting c = r.chosen.setting;
+  TuneMode mode = *std::ranges::find(s.modes, c.mode, [](const TuneMode& m) { return m.cost.mode; });
+  mode.config = with(mode.config, c);
+  measure(a, {&mode, 1}, c.workers, a.step_ms);
+  const TuneChoices only{.workers = {c.workers}, .depths = {c.depth}, .shapes = {c.shapes}};
+  r.chosen = evaluate({&mode, 1}, only, a.step_ms * 1e-3, steps, machine).front();
+  *std::ranges::find(r.lines, c, &TuneLine::setting) = r.chosen;
+}
+
 /// Runs what was chosen for some seconds. A slow device is only run when that is asked for.
 void verify(const Arguments& a, const Subject& s, Result& r, std::int64_t predicted_steps) {
   const double aim = 7 * a.seconds, most = 4 * aim;
@@ -414,21 +440,13 @@ int run(Arguments& a) {
     for (const std::string& note : m.dataset->notes) fmt::print(stderr, "note: {}\n", note);
 
   const TuneChoices choices = choices_of(s);
-  const int most = std::min(available_cpus(), std::ranges::max(choices.workers));
-  std::vector<Config> configs;
-  for (const TuneMode& m : s.modes) configs.push_back(m.config);
-  ProgressBar bar("measuring");
-  const std::vector<ModeCost> costs =
-      measure_fill_costs(configs, worker_counts(most),
-                         {.seconds = a.seconds,
-                          .progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); },
-                          .check = check_interrupt});
-  bar.clear();
-  for (std::size_t i = 0; i < costs.size(); ++i) s.modes[i].cost = costs[i];
+  measure(a, s.modes, std::ranges::max(choices.workers), 0);
 
   constexpr std::int64_t steps = 400;
-  Result r{.lines = evaluate(s.modes, choices, a.step_ms * 1e-3, steps, machine_for(s.config))};
+  const Machine machine = machine_for(s.config);
+  Result r{.lines = evaluate(s.modes, choices, a.step_ms * 1e-3, steps, machine)};
   r.chosen = recommended(r.lines);
+  refine(a, s, r, steps, machine);
   verify(a, s, r, steps);
   write_file(a.output, file_text(a, s, r));
   if (a.json)

@@ -96,7 +96,8 @@ def main() -> int:
         path = PACKAGE / name
         before = path.read_text() if path.exists() else ""
         if check:
-            differences += difflib.unified_diff(before.splitlines(), text.splitlines(), name, "as it should be", lineterm="")
+            lines = before.splitlines(), text.splitlines()
+            differences += difflib.unified_diff(*lines, name, "as it should be", lineterm="")
         elif before != text:
             path.write_text(text)
     print("\n".join(differences), end="\n" if differences else "")

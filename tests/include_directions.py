@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The design's table of who may include whom: stages meet in core/ and feed/, never each other."""
-import pathlib, re, sys
+import pathlib
+import re
+import sys
 
 CORE_ONLY = {"core"}
 STAGES = {"source", "decode", "features", "cache", "plan", "device", "monitor", "synth"}

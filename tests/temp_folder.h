@@ -23,6 +23,8 @@ class TempFolder {
     std::string name = (parent / "penstock-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw Error("no temporary folder in " + parent.string());
     path_ = std::filesystem::canonical(name);
+    // Open to all, as an ordinary folder is: some tests go on as another user.
+    std::filesystem::permissions(path_, std::filesystem::perms(0755));
   }
   ~TempFolder() {
     std::error_code ignored;

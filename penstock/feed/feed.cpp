@@ -386,10 +386,12 @@ void Feed::State::tune(Clock::time_point now) {
   begin_window(now);
   const auto rows = static_cast<double>(window.rows - before.rows);
   const double running = window.cpu.running - before.cpu.running;
-  // Rows take longer while something else has the CPUs; more workers would not help.
-  const double spent = window.row_seconds - before.row_seconds - (window.cpu.ready - before.cpu.ready);
+  // Rows take longer while something else has the CPUs; more workers would not help. Time that they were
+  // ready may also have passed between rows, so that running is the least that they took.
+  const double spent =
+      std::max(running, window.row_seconds - before.row_seconds - (window.cpu.ready - before.cpu.ready));
   if (rows == 0 || spent <= 0) return;  // a row that takes longer than all this: the next window sees it
-  seen.row_seconds = std::max(spent, running) / rows;
+  seen.row_seconds = spent / rows;
   // A row that never slept was computing all the time, whatever the clocks say: on a virtual machine's CPU
   // time may pass that nobody accounts for.
   const bool waits = 4 * (window.slept - before.slept) >= window.watched - before.watched;

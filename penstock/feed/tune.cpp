@@ -121,10 +121,12 @@ Turn take_turn(const Config& mode, int workers, std::size_t number, const Measur
   config.seed += number + 1;  // other files than the last turn's, which are in memory now
   config.num_workers = workers;
   config.autotune = false;
-  // Enough that no worker ever waits for a slot, and no more memory than that.
-  config.prefetch_buffer_size = std::max(4, 2 + 2 * workers / std::max(1, config.batch_size));
-  if (config.shapes == 1 && !config.pad_to_fixed_length)
-    config.shapes = 4;  // so that batches differ in length
+  if (options.step_seconds == 0) {
+    // Enough that no worker ever waits for a slot, and no more memory than that.
+    config.prefetch_buffer_size = std::max(4, 2 + 2 * workers / std::max(1, config.batch_size));
+    if (config.shapes == 1 && !config.pad_to_fixed_length)
+      config.shapes = 4;  // so that batches differ in length
+  }
   Feed feed(config);
   const std::int64_t warm_up = tune_warm_up(config.prefetch_buffer_size);
   for (std::int64_t i = 0; i < warm_up; ++i) feed.next();
@@ -146,6 +148,8 @@ Turn take_turn(const Config& mode, int workers, std::size_t number, const Measur
   turn.work.erase(turn.work.begin(), turn.work.begin() + before);
   double mean_step = 0;
   for (const BatchWork& w : turn.work) mean_step += w.step_seconds / static_cast<double>(most);
+  double step_seconds = paced * batch_seconds / mean_step;  // of the largest shape
+  if (options.step_seconds > 0) step_seconds = std::min(step_seconds, options.step_seconds);
 
   const auto [pad_before, all_before] = pad_seconds();
   StepClock consumer(options.check);
@@ -155,8 +159,7 @@ Turn take_turn(const Config& mode, int workers, std::size_t number, const Measur
     const double now = seconds_since(start);
     turn.intervals.push_back(now - turn.seconds);
     turn.seconds = now;
-    const double step =
-        paced * batch_seconds * turn.work[static_cast<std::size_t>(n)].step_seconds / mean_step;
+    const double step = step_seconds * turn.work[static_cast<std::size_t>(n)].step_seconds;
     consumer.step(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(step)));
   }
   const auto [pad_after, all_after] = pad_seconds();

@@ -67,7 +67,10 @@ struct ModeCost {
 
 struct MeasureOptions {
   double seconds = 0.7;  ///< of each turn, once the feed is going
-  int repeats = 3;       ///< turns of each kind, interleaved; their median counts
+  /// With this step (of the largest shape): in the configured ring and shapes, whose memory may fit into the
+  /// CPU's caches or not. 0: for any step, ring and shapes.
+  double step_seconds = 0;
+  int repeats = 3;  ///< turns of each kind, interleaved; their median counts
   std::function<void(std::size_t done, std::size_t total)> progress;  ///< before each turn; may throw
   std::function<void()> check;                                        ///< between batches; may throw
 };

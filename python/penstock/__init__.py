@@ -1,9 +1,9 @@
 """Speech datasets as full batches of a few fixed shapes, filled by native threads before they are asked for.
 
-    import penstock
-    feed = penstock.Feed("data/LJSpeech-1.1", batch_size=16, shapes=4, seed=7)
-    for batch in feed:
-        train(batch.mel, batch.mel_lengths, batch.tokens, batch.token_lengths)
+import penstock
+feed = penstock.Feed("data/LJSpeech-1.1", batch_size=16, shapes=4, seed=7)
+for batch in feed:
+    train(batch.mel, batch.mel_lengths, batch.tokens, batch.token_lengths)
 """
 
 from . import cache

@@ -1,7 +1,7 @@
 """A dataset's caches: what is computed once. Each function says in a dict what `penstock cache ... --json` prints.
 
 All of them take every key of the configuration (see penstock.Feed), and `progress`, which is called now and then as
-progress(what, done, total). Ctrl-C ends them in good order: what was built stays, and the next build goes on from there.
+progress(what, done, total). Ctrl-C ends them in good order: what was built stays, and the next build goes on there.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def info(
     return _info(_settings.load(dataset_path, config, keys), rescan, progress)
 
 
-info.__doc__ = f"""What a dataset holds: hours, lengths, problems by name, and the shapes it would get, with their padding.
+info.__doc__ = f"""What a dataset holds: hours, lengths, problems by name, the shapes it would get and their padding.
     What `penstock info --json` prints.
 
     dataset_path: the dataset's folder (metadata.csv, wavs/)

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
-#include <unistd.h>
+#include <gtest/gtest.h>
 
 #include "penstock/core/config.h"
+#include "penstock/feed/feed.h"
 #include "tests/temp_folder.h"
 
 namespace penstock {
@@ -101,6 +104,40 @@ inline std::uint64_t fingerprint(const Batch& b) {
   add(b.replaced.data(), b.replaced.size_bytes());
   for (const ExtraArray& e : b.extras) add(e.data.data(), e.data.size());
   return h;
+}
+
+/// Another value than the default for every key of the mel itself.
+inline const std::map<std::string, std::string>& other_mel_values() {
+  static const std::map<std::string, std::string> values = {{"sample_rate", "16000"},
+                                                            {"n_fft", "512"},
+                                                            {"win_length", "800"},
+                                                            {"hop_length", "200"},
+                                                            {"n_mels", "40"},
+                                                            {"mel_fmin", "50"},
+                                                            {"mel_fmax", "7000"},
+                                                            {"mel_scale", "htk"},
+                                                            {"mel_norm", "none"},
+                                                            {"mel_power", "2"},
+                                                            {"mel_eps", "0.5"},
+                                                            {"mel_framing", "centered"},
+                                                            {"mel_log", "log10"},
+                                                            {"mel_floor", "0.5"},
+                                                            {"mel_pad_mode", "constant"},
+                                                            {"mel_precision", "exact"},
+                                                            {"mel_layout", "bins_first"}};
+  return values;
+}
+
+/// A feed whose shard is cut in half under it, and then to nothing, delivers what it would have.
+inline void expect_same_though_cut(Feed& feed, const std::filesystem::path& shard,
+                                   std::span<const std::uint64_t> expected) {
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (i == expected.size() / 4)
+      std::filesystem::resize_file(shard, std::filesystem::file_size(shard) / 2 + 12345);
+    if (i == expected.size() * 2 / 3) std::filesystem::resize_file(shard, 0);
+    EXPECT_EQ(fingerprint(feed.next()), expected[i]) << i;
+  }
+  EXPECT_GT(feed.stats().cache.recomputed, 0);
 }
 
 }  // namespace penstock

@@ -441,7 +441,7 @@ def test_export_is_what_the_kernels_compute(cache, data, tmp_path):
     cache("build", data)
     files = exported(cache, data, tmp_path / "out")
     lines = (data / "metadata.csv").read_text(encoding="utf-8")
-    tokens = subprocess.run([tool("text_dump"), "ids"], input="".join(l.split("|")[-1] + "\n" for l in lines.splitlines()),
+    tokens = subprocess.run([tool("text_dump"), "ids"], input="".join(line.split("|")[-1] + "\n" for line in lines.splitlines()),
                             capture_output=True, text=True, check=True).stdout.splitlines()
     for name, numbers in zip(ids(data), tokens):
         assert files[f"tokens/{name}.npy"].tolist() == [int(n) for n in numbers.split()]

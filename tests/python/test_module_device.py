@@ -4,10 +4,10 @@ import pathlib
 
 import numpy as np
 import pytest
-from conftest import BUILD
-from test_module_feed import FIELDS, SMALL, copied, same
 
 import penstock
+from conftest import BUILD
+from test_module_feed import FIELDS, SMALL, copied, same
 
 
 class DLTensor(ctypes.Structure):

@@ -222,7 +222,7 @@ def test_numbers_of_numpy_will_do(tones):
 def damaged(tones, tmp_path):
     """A dataset of which one file was replaced by noise after the index was built, unnoticed."""
     folder = tmp_path / "damaged"
-    shutil.copytree(tones, folder)
+    shutil.copytree(tones, folder, ignore=shutil.ignore_patterns(".penstock"))  # no cache of other tests
     penstock.info(folder)
     victim = sorted((folder / "wavs").iterdir())[7]
     before = victim.stat()

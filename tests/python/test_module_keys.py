@@ -7,11 +7,11 @@ import sys
 import textwrap
 
 import pytest
-from conftest import ROOT
-from penstock.keys import Keys, MelKeys
 
 import penstock
+from conftest import ROOT
 from penstock import _penstock
+from penstock.keys import Keys, MelKeys
 
 
 def test_what_is_made_from_the_module_is_current():

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from test_module_feed import FIELDS, SMALL, copied, same
 
 import penstock
+from test_module_feed import FIELDS, SMALL, copied, same
 
 # ---- views
 

@@ -1,0 +1,5 @@
+"""`python -m penstock`: the program."""
+
+from ._program import main
+
+main()
