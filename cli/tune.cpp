@@ -440,13 +440,14 @@ int run(Arguments& a) {
     for (const std::string& note : m.dataset->notes) fmt::print(stderr, "note: {}\n", note);
 
   const TuneChoices choices = choices_of(s);
-  measure(a, s.modes, std::ranges::max(choices.workers), 0);
+  const bool open = s.modes.size() * choices.workers.size() * choices.depths.size() * choices.shapes.size() > 1;
+  measure(a, s.modes, std::ranges::max(choices.workers), open ? 0 : a.step_ms);
 
   constexpr std::int64_t steps = 400;
   const Machine machine = machine_for(s.config);
   Result r{.lines = evaluate(s.modes, choices, a.step_ms * 1e-3, steps, machine)};
   r.chosen = recommended(r.lines);
-  refine(a, s, r, steps, machine);
+  if (open) refine(a, s, r, steps, machine);
   verify(a, s, r, steps);
   write_file(a.output, file_text(a, s, r));
   if (a.json)

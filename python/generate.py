@@ -63,9 +63,9 @@ def lines_of(key: Any) -> str:
     return textwrap.fill(f"{key.name}: {key.help}{default}", 112, initial_indent="    ", subsequent_indent="        ")
 
 
-def typed_dict(name: str, doc: str, keys: list[Any]) -> str:
+def typed_dict(name: str, doc: str, keys: list[Any], base: str = "TypedDict") -> str:
     fields = "".join(f"    {key.name}: {annotation(key)}\n" for key in keys)
-    return f'\n\nclass {name}(TypedDict, total=False):\n    """{doc}"""\n\n{fields}'
+    return f'\n\nclass {name}({base}, total=False):\n    """{doc}"""\n\n{fields}'
 
 
 def keys_module(module: ModuleType) -> str:
@@ -75,7 +75,8 @@ def keys_module(module: ModuleType) -> str:
     rest = [key for key in keys if key.name != "dataset_path"]
     return (HEADER
             + typed_dict("MelKeys", "What makes a mel.", mel)
-            + typed_dict("Keys", "What Feed, info and the functions of penstock.cache take.", rest)
+            + typed_dict("Keys", "What Feed, info and the functions of penstock.cache take.",
+                         [key for key in rest if key.name not in MEL], "MelKeys")
             + '\n\nHELP = """\\\n' + "\n".join(map(lines_of, rest)) + '"""\n'
             + 'MEL_HELP = """\\\n' + "\n".join(map(lines_of, mel)) + '"""\n')
 

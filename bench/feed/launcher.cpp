@@ -1,6 +1,6 @@
 // How late a thread wakes up that launches a device's work every 2 ms: alone, beside the live feed at full
 // speed, beside as many spinning threads of nice 19 as the feed has workers, and beside as many that copy
-// memory, so that what cold caches cost can be told from what the feed does.
+// memory, so that what cold caches cost can be told from what else the feed does.
 //   feed_launcher DIR [PAIRS] [SECONDS]: JSON with the p99 of each, pair by pair.
 #include <algorithm>
 #include <atomic>

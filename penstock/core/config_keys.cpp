@@ -154,14 +154,16 @@ ConfigKey choice(const std::string& name, Member member, std::array<std::string_
 }
 
 ConfigKey preset(const std::string& name, const std::string& help) {
-  const auto set = [](Config& c, const std::string& v) {
-    if (!mel_preset(v)) throw Error(fmt::format("must be one of hifigan, myxtts, librosa, but is '{}'", v));
+  const std::vector<std::string> presets = {"hifigan", "myxtts", "librosa"};
+  const auto set = [presets](Config& c, const std::string& v) {
+    if (!mel_preset(v))
+      throw Error(fmt::format("must be one of {}, but is '{}'", fmt::join(presets, ", "), v));
     c.mel_preset = v;
   };
   return {.name = name,
           .help = help,
           .kind = ValueKind::choice,
-          .words = {"hifigan", "myxtts", "librosa"},
+          .words = presets,
           .set = set,
           .get = [](const Config& c) { return c.mel_preset; }};
 }

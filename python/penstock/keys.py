@@ -31,7 +31,7 @@ class MelKeys(TypedDict, total=False):
     mel_layout: Literal["frames_first", "bins_first"]
 
 
-class Keys(TypedDict, total=False):
+class Keys(MelKeys, total=False):
     """What Feed, info and the functions of penstock.cache take."""
 
     train_data: Path
@@ -54,23 +54,6 @@ class Keys(TypedDict, total=False):
     world: int
     on_bad_sample: Literal["fail", "skip"]
     mel_preset: Literal["hifigan", "myxtts", "librosa"]
-    sample_rate: int
-    n_fft: int
-    win_length: int
-    hop_length: int
-    n_mels: int
-    mel_fmin: float
-    mel_fmax: float
-    mel_scale: Literal["slaney", "htk"]
-    mel_norm: Literal["slaney", "none"]
-    mel_power: int
-    mel_eps: float
-    mel_framing: Literal["centered", "same", "valid"]
-    mel_pad_mode: Literal["reflect", "constant"]
-    mel_log: Literal["ln", "log10", "db"]
-    mel_floor: float
-    mel_precision: Literal["fast", "exact"]
-    mel_layout: Literal["frames_first", "bins_first"]
     mel_pad_value: float
     resample: bool
     add_blank: bool

@@ -193,7 +193,10 @@ class _Place:
         self._cells[0], self._cells[1] = epoch, step
 
     def next(self) -> tuple[int, int]:
-        epoch, step, *workers = self._cells.tolist()
+        return self._behind(self._cells.tolist())
+
+    def _behind(self, cells: list[int]) -> tuple[int, int]:
+        epoch, step, *workers = cells
         after = max(map(self._after, workers))
         return (after, 0) if after else (epoch, step)
 
@@ -202,13 +205,13 @@ class _Place:
         return bool(self._cells[2:].any())
 
     def join(self, worker: int, mark: int) -> tuple[int, int]:
-        """Where the iteration begins that this worker finds itself in."""
-        epoch, step, *workers = self._cells.tolist()
+        """Where the iteration begins that this worker finds itself in. Looks once: others may begin meanwhile."""
+        epoch, step, *workers = cells = self._cells.tolist()
         last = self._after(workers[worker])
         same = [self._after(cell) for cell in workers if cell >> self._EPOCH_BITS == mark]
         agreed = max((after for after in same if after > last), default=0)
         if not agreed:
-            return self.next()
+            return self._behind(cells)
         return agreed - 1, step if agreed - 1 == epoch else 0
 
     def begun(self, worker: int, mark: int, epoch: int) -> None:

@@ -21,10 +21,7 @@ const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 class Mapping {
  public:
   explicit Mapping(std::size_t pages) : size_(pages * page) {
-    std::string name =
-        (::access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") + std::string("/penstock-XXXXXX");
-    fd_ = ::mkstemp(name.data());
-    ::unlink(name.c_str());
+    fd_ = ::memfd_create("pages", 0);
     const std::vector<char> ones(size_, 1);
     if (::write(fd_, ones.data(), size_) != static_cast<ssize_t>(size_)) std::abort();
     memory_ = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd_, 0);

@@ -1,6 +1,7 @@
 """The feed in PyTorch: tensors, a compiled training loop, DataLoader with and without workers, ranks, resuming."""
 import copy
 import gc
+import hashlib
 import json
 import os
 import pathlib
@@ -26,10 +27,10 @@ KEYS = {"batch_size": 4, "shapes": 4, "seed": 7, "split": "all"}
 
 
 def content(batch):
-    """All of a batch, comparable; also of a NumPy batch."""
+    """All of a batch, comparable, and short enough to be shown; also of a NumPy batch."""
     arrays = {name: np.asarray(getattr(batch, name)) for name in ARRAYS}
     arrays.update({f"extra {name}": np.asarray(array) for name, array in batch.extras.items()})
-    described = [(name, a.dtype.str, a.shape, a.tobytes()) for name, a in arrays.items()]
+    described = [(name, a.dtype.str, a.shape, hashlib.sha256(a.tobytes()).hexdigest()) for name, a in arrays.items()]
     return batch.epoch, batch.step, batch.shape, batch.ids, described
 
 
@@ -320,6 +321,25 @@ def test_resuming_in_mid_epoch_with_any_number_of_workers(tones, dataset, plan, 
         assert [content(b) for b in batches] == plan[1][5:]
         assert [content(b) for b in batches] == plan[2]
         resumed.load_state_dict(state)
+
+
+def test_a_worker_that_starts_meanwhile_changes_nothing():
+    place = adapter._Place()
+    place.set(5, 0)
+
+    class OtherStartsNow:
+        """The shared memory; behind every look at it another worker begins the epoch that it found."""
+
+        def tolist(self):
+            seen = place_memory.tolist()
+            other.begun(1, 77, other.join(1, 77)[0])
+            return seen
+
+    place_memory = place._cells
+    other = adapter._Place()
+    other._cells = place_memory
+    place._cells = OtherStartsNow()
+    assert place.join(0, 77) == other.join(0, 77) == (5, 0)
 
 
 def test_without_workers_the_dataset_itself_knows_where_it_stands(tones, dataset, plan):
