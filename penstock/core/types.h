@@ -1,5 +1,6 @@
 // The nouns that stages hand to each other.
 #pragma once
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -88,6 +89,8 @@ struct Batch {
   std::size_t small_bytes = 0;
 
   std::shared_ptr<const void> memory;  ///< owns what the spans show
+  /// For a consumer that writes into it all the same: set before `memory` goes, it has padding cleared anew.
+  std::atomic<bool>* written = nullptr;
 };
 
 }  // namespace penstock

@@ -346,8 +346,7 @@ void Feed::State::open_next(Slot& slot) {
             {.plan = plan.batch(open_epoch, open_step),
              .epoch = open_epoch,
              .step = open_step,
-             .buffer = pool->take()},
-            options.consumer_writes);
+             .buffer = pool->take()});
   ++opened_sequence;
   open_step += options.every;
   if (open_step >= plan.steps_per_epoch()) ++open_epoch, open_step = options.first;

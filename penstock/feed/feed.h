@@ -54,7 +54,6 @@ struct FeedOptions {
   OpenOptions open;
   std::shared_ptr<BatchMemory> memory = heap_memory();  ///< what batches are made of
   std::function<void(const TuneChange&)> tuned;         ///< called by next()
-  bool consumer_writes = false;  ///< batches may be written to: padding is cleared anew every time
   /// Of each epoch only the batches first, first + every, ...: a share of the work for one of several
   /// processes.
   std::int64_t first = 0, every = 1;

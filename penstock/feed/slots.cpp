@@ -61,8 +61,9 @@ BatchBuffer::Layout BatchBuffer::layout_of(const Shape& shape) const {
   return layout;
 }
 
-void BatchBuffer::reshape(const Shape& shape, bool written) {
-  if (shape == shape_ && !written) return;
+void BatchBuffer::reshape(const Shape& shape) {
+  // relaxed: who gave the buffer back has ordered it before this.
+  if (!written_.exchange(false, std::memory_order_relaxed) && shape == shape_) return;
   shape_ = shape;
   layout_ = layout_of(shape);
   std::fill(dirty_tokens_.begin(), dirty_tokens_.end(), shape.tokens);
@@ -108,7 +109,8 @@ Batch BatchBuffer::view(std::shared_ptr<const BatchBuffer> self, std::int64_t ep
           .extras = extra_arrays_,
           .block = {block_.get(), layout_.bytes},
           .small_bytes = layout_.small_bytes,
-          .memory = std::move(self)};
+          .memory = std::move(self),
+          .written = &written_};
 }
 
 std::shared_ptr<BatchBuffer> BufferPool::take() {
@@ -172,9 +174,9 @@ std::size_t BufferPool::buffer_bytes() const {
   return buffer_bytes_;
 }
 
-void Slot::open(std::uint64_t sequence, Contents next, bool written) {
+void Slot::open(std::uint64_t sequence, Contents next) {
   contents = std::move(next);
-  contents.buffer->reshape(contents.plan.shape, written);
+  contents.buffer->reshape(contents.plan.shape);
   error_ = nullptr;
   const auto rows = static_cast<std::uint32_t>(contents.plan.shape.rows);
   unfinished_.store(rows, std::memory_order_relaxed);

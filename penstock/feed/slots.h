@@ -62,8 +62,8 @@ class BatchBuffer {
 
   [[nodiscard]] std::size_t bytes() const { return bytes_; }  ///< for the largest shape
   /// The arrays take this shape. Rows whose padding is not known to be clean any more are marked dirty: those
-  /// of another shape, and all when a consumer may have `written` into them.
-  void reshape(const Shape& shape, bool written = false);
+  /// of another shape, and all when a consumer has written into them.
+  void reshape(const Shape& shape);
   Row row(std::int32_t r);
   /// The arrays as a batch shows them; `self` keeps the memory alive.
   [[nodiscard]] Batch view(std::shared_ptr<const BatchBuffer> self, std::int64_t epoch,
@@ -92,6 +92,7 @@ class BatchBuffer {
   std::vector<ExtraKind> extra_kinds_;
   std::unique_ptr<std::byte[], Release> block_;
   std::vector<std::int32_t> dirty_tokens_, dirty_frames_;
+  mutable std::atomic<bool> written_{false};  // by a consumer
   // Of the present shape.
   Shape shape_;
   Layout layout_;
@@ -145,7 +146,7 @@ class Slot {
   };
 
   /// Consumer. `sequence` numbers the batches of a run from 1.
-  void open(std::uint64_t sequence, Contents contents, bool written = false);
+  void open(std::uint64_t sequence, Contents contents);
   /// Workers. The next unclaimed row of batch `sequence`; none when all are claimed or it is not open.
   std::optional<std::int32_t> claim(std::uint64_t sequence);
   /// Workers: whether the slot has not come round to `sequence` yet.
