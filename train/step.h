@@ -1,0 +1,89 @@
+// One training step: the only implementation, for training with any accumulation and for validation.
+//
+//   Step step(model, {.accumulation = 2});
+//   step.warm_up(plan.shapes(), bins);                   // every shape once, largest first
+//   for (...) { step.add(batch, window); step.add(batch, window); step.update(lr); ... step.figures() ... }
+//
+// On CUDA forward and backward are captured as a graph per shape, and clip + AdamW + EMA + zeroing as one of
+// their own; on the CPU the same code runs eagerly. A batch whose shape has no plan after warm_up() is a
+// retrace. Nothing in here waits for the device but figures() with `wait`. One thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "penstock/device/device.h"
+#include "train/model.h"
+#include "train/optimizer.h"
+
+namespace penstock::train {
+
+enum class Precision : std::uint8_t { fp32, bf16 };
+
+struct StepOptions {
+  torch::Device device = torch::kCPU;
+  Precision precision = Precision::fp32;
+  bool plan =
+      true;  ///< false (plan_steps: false): nothing is captured; shapes are still warmed up and counted
+  AdamWOptions optimizer;
+  double clip_norm = 1.0;    ///< of all gradients together; 0: none
+  double ema_decay = 0.999;  ///< 0: no averaged weights
+};
+
+/// A batch whose shape had no plan.
+struct Retrace {
+  Shape shape;
+  std::int64_t epoch = 0, step = 0;      ///< of the batch in the feed
+  std::vector<std::int64_t> utterances;  ///< of the batch
+  std::string cause;                     ///< "shape (16, 96, 512) is none of the 4 that were planned"
+};
+
+/// What one update did. Read from the device some updates later.
+struct Figures {
+  std::int64_t update = 0;                             ///< counted from 0 since the Step was made
+  double loss = 0;                                     ///< weighted sum of the means
+  std::vector<std::pair<std::string, double>> losses;  ///< means by name, without weights
+  double grad_norm = 0;                                ///< before clipping
+  bool skipped = false;                                ///< loss or gradient not finite: nothing was changed
+};
+
+class Step {
+ public:
+  Step(std::shared_ptr<Model> model, const StepOptions& options);
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  /// Plans these shapes, largest first, with rows of length 0; leaves weights, optimizer and random numbers
+  /// as they were.
+  void warm_up(std::span<const Shape> shapes, std::int32_t bins);
+
+  /// Forward and backward of one batch of a window whose valid elements (over all its batches and ranks) are
+  /// `window`. Returns the retrace that it caused, if it did.
+  std::optional<Retrace> add(const DeviceBatch& batch, const Counts& window);
+  /// The end of a window: clip, AdamW with this learning rate, EMA, gradients zero again. With a loss or a
+  /// gradient that is not finite nothing changes but the gradients.
+  void update(double learning_rate);
+  /// Figures of updates that are done, oldest first; with `wait` of all.
+  std::vector<Figures> figures(bool wait = false);
+
+  /// Sums of the losses of a batch, without gradients or dropout; same code, plans of its own. Waits.
+  std::vector<std::pair<std::string, double>> evaluate(const DeviceBatch& batch);
+  /// Of the model's losses, by name.
+  [[nodiscard]] double weighted_mean(const std::vector<std::pair<std::string, double>>& sums,
+                                     const Counts& counts) const;
+
+  [[nodiscard]] std::int64_t retraces() const;
+  [[nodiscard]] std::int64_t planned() const;  ///< shapes
+  [[nodiscard]] Model& model() const;
+  [[nodiscard]] Optimizer& optimizer() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace penstock::train
