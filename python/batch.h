@@ -31,9 +31,19 @@ class BatchView {
   [[nodiscard]] bool bins_first() const { return bins_first_; }
   [[nodiscard]] bool on_host() const { return device_id_ < 0; }
   [[nodiscard]] int device_id() const { return device_id_; }
+  [[nodiscard]] bool writable() const { return writable_; }
+  /// From here on arrays may be written to, and are taken to have been.
+  void allow_writing() { writable_ = true; }
+  /// Unless these objects' `_version` is still the same at the end: torch counts writes.
+  void watch(nb::list counters);
 
  private:
+  [[nodiscard]] bool may_be_written() const;
+
   OfThisProcess<DeviceBatch> batch_;
+  bool writable_ = false;
+  nb::list watched_;
+  std::vector<std::int64_t> versions_;
   std::vector<std::string> ids_;
   bool bins_first_;
   int device_id_;

@@ -127,7 +127,7 @@ class DeviceArray:
 
 class Batch:
     """
-    A full batch. Its arrays are views of the feed's memory, good for as long as they live, and may be written to; with a device they are DeviceArrays. Rows of length 0 are padding.
+    A full batch. Its arrays are views of the feed's memory, good for as long as they live, and read-only unless writable() was called; with a device they are DeviceArrays. Rows of length 0 are padding.
     """
 
     @property
@@ -179,6 +179,21 @@ class Batch:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(rows, tokens, frames): one of Feed.shapes"""
+
+    def writable(self) -> Batch:
+        """
+        This batch: arrays that are taken from it from here on may be written to.
+        """
+
+    def capsules(self) -> tuple[Any, ...]:
+        """
+        mel, mel_lengths, tokens, token_lengths, speakers, utterances and replaced as DLPack capsules, for frameworks whose arrays may be written to.
+        """
+
+    def watch(self, counters: list[Any]) -> None:
+        """
+        Writable arrays count as written to only when the `_version` of one of these has changed.
+        """
 
     def wait(self) -> None:
         """

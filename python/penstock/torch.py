@@ -27,8 +27,9 @@ __all__ = ["Batch", "FeedDataset", "Ranks", "ranks", "view"]
 
 @dataclass(eq=False)
 class Batch:
-    """penstock.Batch with tensors. On the CPU they share the feed's memory, and may be written to: it is used again
-    when the last of them is gone."""
+    """penstock.Batch with tensors. On the CPU they share the feed's memory, which is used again when the last of them is
+    gone. They may be written to with torch's operations; what writes behind torch's back (`.numpy()`, `.data`, a
+    pointer) needs a clone()."""
 
     mel: Tensor  #: [rows, frames, bins] float32 (or [rows, bins, frames], see `mel_layout`)
     mel_lengths: Tensor  #: [rows] int32
@@ -77,7 +78,21 @@ def _with_tensors(batch: _Arrays, tensor: Callable[[Any], Tensor]) -> Batch:
 
 
 def _on_host(batch: _Arrays) -> Batch:
-    return _with_tensors(batch, torch.from_numpy)
+    tensors = list(map(from_dlpack, batch.capsules()))
+    extras = {name: torch.from_numpy(array) for name, array in batch.extras.items()}
+    if not torch.is_inference_mode_enabled():  # whose tensors do not count
+        batch.watch([_counter(tensor) for tensor in (tensors[0], tensors[2], *extras.values())])
+    return Batch(*tensors, extras, batch.ids, batch.epoch, batch.step, batch.shape)
+
+
+def _counter(tensor: Tensor) -> Tensor:
+    """Shares the tensor's count of writes (`_version`), and not its memory."""
+    counter = tensor.detach()
+    counter.data = _NOTHING
+    return counter
+
+
+_NOTHING = torch.empty(0)
 
 
 def _on_device(batch: _Arrays) -> Batch:
