@@ -122,17 +122,24 @@ nb::object array(nb::handle self) {
   return show(self, Get(view.batch().device(), view.bins_first()), view);
 }
 
-/// The seven that every batch has, each as a DLPack capsule: for frameworks whose arrays may be written to.
-nb::tuple capsules(nb::handle self) {
-  auto& view = nb::cast<BatchView&>(self);
+/// As a DLPack capsule, for a framework whose arrays may be written to.
+const Batch& to_lend(const BatchView& view) {
   if (!view.on_host()) throw Error("this batch is on a device: its arrays leave by their own __dlpack__");
-  view.allow_writing();
-  const Batch& b = view.batch().host();
-  const auto capsule = [&](const Field& f) { return array_of<>(self, f); };
-  return nb::make_tuple(capsule(mel(b, view.bins_first())), capsule(mel_lengths(b, false)),
-                        capsule(tokens(b, false)), capsule(token_lengths(b, false)),
-                        capsule(speakers(b, false)), capsule(utterances(b, false)),
-                        capsule(replaced(b, false)));
+  return view.batch().host();
+}
+
+template <Field (*Get)(const Batch&, bool)>
+nb::object lend(nb::handle self) {
+  const auto& view = nb::cast<const BatchView&>(self);
+  return array_of<>(self, Get(to_lend(view), view.bins_first()));
+}
+
+nb::dict lend_extras(nb::handle self) {
+  const Batch& b = to_lend(nb::cast<const BatchView&>(self));
+  nb::dict all;
+  for (const ExtraArray& e : b.extras)
+    all[nb::str(e.name.data(), e.name.size())] = array_of<>(self, extra(e, b.shape));
+  return all;
 }
 
 nb::dict extras(nb::handle self) {
@@ -159,16 +166,13 @@ void wait(const BatchView& view) {
 
 }  // namespace
 
-void BatchView::watch(nb::list counters) {
-  std::vector<std::int64_t> versions;
-  for (const nb::handle counter : counters)
-    versions.push_back(nb::cast<std::int64_t>(counter.attr("_version")));
-  watched_ = std::move(counters);
-  versions_ = std::move(versions);
+void BatchView::watch(nb::object counter) {
+  versions_.push_back(nb::cast<std::int64_t>(counter.attr("_version")));
+  watched_.push_back(std::move(counter));
 }
 
 bool BatchView::may_be_written() const {
-  if (!writable_ || versions_.empty()) return writable_;
+  if (writable_ || watched_.empty()) return writable_;
   try {
     const nb::error_scope whatever_ends_the_batch;
     for (std::size_t i = 0; i < versions_.size(); ++i)
@@ -191,9 +195,11 @@ BatchView::~BatchView() {
 
 // Arrays are NumPy's unless the batch is on a device: `| Any` gives both the right types, without a question
 // about each.
-#define PENSTOCK_ARRAY(name, type, help) \
-  def_prop_ro(#name, &array<name>,       \
-              nb::sig("def " #name "(self) -> numpy.typing.NDArray[numpy." type "] | typing.Any"), help)
+#define PENSTOCK_ARRAY(name, type, help)                                                                 \
+  def_prop_ro(#name, &array<name>,                                                                       \
+              nb::sig("def " #name "(self) -> numpy.typing.NDArray[numpy." type "] | typing.Any"), help) \
+      .def("lend_" #name, &lend<name>, nb::sig("def lend_" #name "(self) -> typing.Any"),                \
+           "A DLPack capsule of " #name ". Whoever writes through it calls writable(), or watch().")
 
 void bind_batch(nb::module_& m) {
   nb::class_<DeviceArray>(
@@ -243,13 +249,11 @@ void bind_batch(nb::module_& m) {
           },
           nb::sig("def writable(self) -> Batch"),
           "This batch: arrays that are taken from it from here on may be written to.")
-      .def("capsules", &capsules, nb::sig("def capsules(self) -> tuple[typing.Any, ...]"),
-           "mel, mel_lengths, tokens, token_lengths, speakers, utterances and replaced as DLPack capsules, "
-           "for "
-           "frameworks whose arrays may be written to.")
-      .def("watch", &BatchView::watch, nb::arg("counters"),
-           nb::sig("def watch(self, counters: list[typing.Any]) -> None"),
-           "Writable arrays count as written to only when the `_version` of one of these has changed.")
+      .def("watch", &BatchView::watch, nb::arg("counter"),
+           nb::sig("def watch(self, counter: typing.Any) -> None"),
+           "An object whose `_version` changes when a lent array is written to, as torch's tensors count.")
+      .def("lend_extras", &lend_extras, nb::sig("def lend_extras(self) -> dict[str, typing.Any]"),
+           "The extras as DLPack capsules.")
       .def("wait", &wait, "Until it has arrived on its device; for hosts that want to know the time.");
 }
 #undef PENSTOCK_ARRAY

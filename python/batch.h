@@ -34,15 +34,16 @@ class BatchView {
   [[nodiscard]] bool writable() const { return writable_; }
   /// From here on arrays may be written to, and are taken to have been.
   void allow_writing() { writable_ = true; }
-  /// Unless these objects' `_version` is still the same at the end: torch counts writes.
-  void watch(nb::list counters);
+  /// What is lent has been written to when this object's `_version` is another at the end: torch counts
+  /// writes.
+  void watch(nb::object counter);
 
  private:
   [[nodiscard]] bool may_be_written() const;
 
   OfThisProcess<DeviceBatch> batch_;
   bool writable_ = false;
-  nb::list watched_;
+  std::vector<nb::object> watched_;
   std::vector<std::int64_t> versions_;
   std::vector<std::string> ids_;
   bool bins_first_;

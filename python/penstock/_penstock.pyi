@@ -134,29 +134,64 @@ class Batch:
     def tokens(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows, tokens], 0 behind each text"""
 
+    def lend_tokens(self) -> Any:
+        """
+        A DLPack capsule of tokens. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def token_lengths(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows]"""
+
+    def lend_token_lengths(self) -> Any:
+        """
+        A DLPack capsule of token_lengths. Whoever writes through it calls writable(), or watch().
+        """
 
     @property
     def mel(self) -> numpy.typing.NDArray[numpy.float32] | Any:
         """[rows, frames, bins], or [rows, bins, frames] (mel_layout)"""
 
+    def lend_mel(self) -> Any:
+        """
+        A DLPack capsule of mel. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def mel_lengths(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows]"""
+
+    def lend_mel_lengths(self) -> Any:
+        """
+        A DLPack capsule of mel_lengths. Whoever writes through it calls writable(), or watch().
+        """
 
     @property
     def speakers(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows] numbers of Feed.speakers; -1 in a row of length 0"""
 
+    def lend_speakers(self) -> Any:
+        """
+        A DLPack capsule of speakers. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def utterances(self) -> numpy.typing.NDArray[numpy.int64] | Any:
         """[rows] numbers in the dataset; -1 in a row of length 0"""
 
+    def lend_utterances(self) -> Any:
+        """
+        A DLPack capsule of utterances. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def replaced(self) -> numpy.typing.NDArray[numpy.bool_] | Any:
         """[rows] where a bad sample's place was filled by rule"""
+
+    def lend_replaced(self) -> Any:
+        """
+        A DLPack capsule of replaced. Whoever writes through it calls writable(), or watch().
+        """
 
     @property
     def extras(self) -> dict[str, numpy.typing.NDArray[Any] | Any]:
@@ -185,15 +220,13 @@ class Batch:
         This batch: arrays that are taken from it from here on may be written to.
         """
 
-    def capsules(self) -> tuple[Any, ...]:
+    def watch(self, counter: Any) -> None:
         """
-        mel, mel_lengths, tokens, token_lengths, speakers, utterances and replaced as DLPack capsules, for frameworks whose arrays may be written to.
+        An object whose `_version` changes when a lent array is written to, as torch's tensors count.
         """
 
-    def watch(self, counters: list[Any]) -> None:
-        """
-        Writable arrays count as written to only when the `_version` of one of these has changed.
-        """
+    def lend_extras(self) -> dict[str, Any]:
+        """The extras as DLPack capsules."""
 
     def wait(self) -> None:
         """
