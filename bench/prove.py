@@ -550,6 +550,9 @@ def python(shell, rounds=5):
     shell("build/penstock", "cache", "export", DATA, "--npy", NPY)
     yield from python_task(shell, "live", DATA, rounds, 5, "--batches", 1500)
     yield from python_task(shell, "cached", NPY, rounds, 2.5, "--batches", 25_000, "--mode", "cached")
+    for framework in ("jax", "tf"):
+        for what, us in json.loads(shell(sys.executable, "bench/python/floor.py", framework, DATA, env=PYTHON)).items():
+            yield Line(f"without a feed, in warm caches: {what}", "", f"{us:.0f} us")
 
 
 @proof("a Python process that begins")

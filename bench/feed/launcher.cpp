@@ -72,6 +72,8 @@ Delays beside_feed(const Config& config, double seconds) {
   Feed feed(config);
   std::atomic<bool> stop{false};
   std::jthread consumer([&] {
+    give_way();  // in a training loop the launcher is the consumer; this one is only here to keep the feed
+                 // busy
     while (!stop) feed.next();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
