@@ -336,6 +336,32 @@ std::string TtsModel::description() const {
   return json.dump();
 }
 
+TtsOptions described_tts(std::string_view description) {
+  try {
+    const auto json = nlohmann::json::parse(description);
+    if (json.at("kind") != "tts")
+      throw Error(fmt::format("model: kind must be tts, but is {}", json["kind"].dump()));
+    const auto number = [&](const char* name) { return json.at(name).get<std::int64_t>(); };
+    return {.n_symbols = number("n_symbols"),
+            .bins = number("bins"),
+            .sizes = {.text_width = number("text_width"),
+                      .text_depth = number("text_depth"),
+                      .decoder_width = number("decoder_width"),
+                      .decoder_depth = number("decoder_depth"),
+                      .head_width = number("head_width"),
+                      .prenet_width = number("prenet_width"),
+                      .style_width = number("style_width"),
+                      .postnet_width = number("postnet_width"),
+                      .postnet_depth = number("postnet_depth")},
+            .reduction = number("reduction"),
+            .reference_frames = number("reference_frames"),
+            .mel_mean = json.at("mel_mean").get<double>(),
+            .mel_std = json.at("mel_std").get<double>()};
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(fmt::format("model: its description cannot be read: {}", e.what()));
+  }
+}
+
 std::shared_ptr<TtsModel> make_tts(const TtsOptions& options, torch::Device device) {
   return std::make_shared<TtsModel>(options, device);
 }

@@ -148,5 +148,8 @@ class TtsModel : public Model {
 
 /// Throws Error for options that make no model, naming them.
 std::shared_ptr<TtsModel> make_tts(const TtsOptions& options, torch::Device device = torch::kCPU);
+/// What a description() says, with defaults for the rest (dropout, weights of the losses): the model of a
+/// checkpoint. Throws Error for a text that is none of a TtsModel.
+TtsOptions described_tts(std::string_view description);
 
 }  // namespace penstock::train

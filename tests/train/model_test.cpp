@@ -433,6 +433,24 @@ TEST(Tts, OptionsThatMakeNoModelAreNamed) {
   EXPECT_THAT(message([](TtsOptions& o) { o.prenet_dropout = 1; }), HasSubstr("prenet_dropout"));
 }
 
+TEST(Tts, ADescriptionMakesTheModelAgain) {
+  TtsOptions options = small_options();
+  options.reduction = 8;
+  options.mel_std = 1.7;
+  const auto model = make_tts(options);
+  const auto again = make_tts(described_tts(model->description()));
+  EXPECT_EQ(again->description(), model->description());
+  const auto a = model->named_parameters(), b = again->named_parameters();
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].key(), b[i].key());
+    EXPECT_EQ(a[i].value().sizes(), b[i].value().sizes());
+  }
+  EXPECT_THROW(described_tts(R"({"kind":"ctc"})"), Error);
+  EXPECT_THROW(described_tts(R"({"kind":"tts"})"), Error);
+  EXPECT_THROW(described_tts("{"), Error);
+}
+
 TEST(Tts, NormalisationIsInvertibleAndStored) {
   TtsOptions options = small_options();
   options.mel_mean = -6;
