@@ -18,7 +18,8 @@ struct RunState {
   FeedState feed;                     ///< behind the last batch that was used
   std::string random;                 ///< the generator's state, base64
   int threads = 0;                    ///< torch's: sums depend on it
-  std::string model, mel, symbols;    ///< fingerprints, with the keys behind them as JSON text
+  std::string model, mel, symbols;    ///< what must stay the same: the keys behind it, as JSON text
+  std::string order;                  ///< likewise what may change, but starts a new epoch
   double best_validation = 0;         ///< the least so far; NaN: none
   std::int64_t skipped_in_a_row = 0;  ///< updates that were not finite
 };
