@@ -21,16 +21,17 @@ const ConfigKey& key_named(std::string_view name) {
 
 }  // namespace
 
-ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string>& own) {
+ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string>& own, bool trainer)
+    : trainer_(trainer) {
   command.add_option("DIR", folder_, "the dataset's folder (dataset_path)");
   command.add_option("--config", file_, "settings from a YAML file; flags win over it")->type_name("FILE");
   command.add_flag("--print-config", print_, "show every setting and where it came from, then stop");
   for (const ConfigKey& key : config_keys())
-    if (key.pending.empty() && std::ranges::find(own, key.name) == own.end())
+    if ((trainer || !key.trainer) && std::ranges::find(own, key.name) == own.end())
       add(command, key.name, key.kind == ValueKind::boolean, key.help,
           "Settings (also keys of the YAML file)");
   for (const ConfigAlias& alias : config_aliases())
-    if (const ConfigKey& key = key_named(alias.key); key.pending.empty())
+    if (const ConfigKey& key = key_named(alias.key); trainer || !key.trainer)
       add(command, std::string(alias.name), key.kind == ValueKind::boolean, "", "");
 }
 
@@ -73,7 +74,7 @@ bool ConfigFlags::load(Config& config) const {
   for (const std::string& note : loader.notes()) fmt::print(stderr, "note: {}\n", note);
   config = loader.config();
   if (print_) {
-    fmt::print("{}", loader.print());
+    fmt::print("{}", loader.print(trainer_));
     return false;
   }
   if (config.dataset_path.empty() && config.train_data.empty() && config.metadata_train_file.empty())

@@ -14,10 +14,10 @@ namespace penstock::cli {
 /// `--disable-native-loading`, other systems' spellings included.
 class ConfigFlags {
  public:
-  /// `own`: keys whose flag the command defines itself.
-  explicit ConfigFlags(CLI::App& command, const std::vector<std::string>& own = {});
+  /// `own`: keys whose flag the command defines itself. `trainer`: the trainer's keys have flags too.
+  explicit ConfigFlags(CLI::App& command, const std::vector<std::string>& own = {}, bool trainer = false);
 
-  /// File and flags together. Notes (other spellings, keys without effect) go to stderr.
+  /// File and flags together. Notes (other spellings, retired keys) go to stderr.
   /// With --print-config it prints the settings and returns false: there is nothing more to do.
   bool load(Config& config) const;
   /// File and flags, collected: for who asks which keys they set.
@@ -36,7 +36,7 @@ class ConfigFlags {
            const std::string& group);
 
   std::string folder_, file_;
-  bool print_ = false;
+  bool print_ = false, trainer_ = false;
   std::vector<Flag> defaults_;
   std::list<Flag> flags_;  // a list: CLI11 keeps references to the values
 };

@@ -11,11 +11,12 @@
 namespace penstock::cli {
 namespace {
 
-volatile std::sig_atomic_t interrupts = 0;
+volatile std::sig_atomic_t interrupts = 0, first_signal = 0;
 
 extern "C" void on_interrupt(int signal) {
   interrupts = interrupts + 1;
   if (interrupts > 1) std::_Exit(128 + signal);
+  first_signal = signal;
 }
 
 }  // namespace
@@ -28,6 +29,8 @@ void catch_interrupts() {
 void check_interrupt() {
   if (interrupts != 0) throw Interrupted();
 }
+
+int interrupt_signal() { return first_signal; }
 
 void ProgressBar::clear() {
   if (visible_) fmt::print(stderr, "\r\x1b[K");

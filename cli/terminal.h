@@ -18,6 +18,8 @@ struct Interrupted : std::exception {
 /// From here on the first Ctrl-C is noticed by check_interrupt(); a second one ends the program at once.
 void catch_interrupts();
 void check_interrupt();
+/// The signal that came, or 0: for who finishes something first.
+int interrupt_signal();
 
 /// A bar on stderr with rate and time left; draws nothing when stderr is not a terminal. Each update checks
 /// for Ctrl-C.

@@ -49,11 +49,11 @@ const char* kind_name(ValueKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-/// Keys that do something.
-std::vector<ConfigKey> working_keys() {
+/// Keys that do something here: not the trainer's.
+std::vector<ConfigKey> feed_keys() {
   const auto all = config_keys();
   std::vector<ConfigKey> keys(all.begin(), all.end());
-  std::erase_if(keys, [](const ConfigKey& key) { return !key.pending.empty(); });
+  std::erase_if(keys, [](const ConfigKey& key) { return key.trainer; });
   return keys;
 }
 
@@ -67,7 +67,7 @@ void bind_config(nb::module_& m) {
       .def("values", &values_of, nb::sig("def values(self) -> dict[str, str]"),
            "Every key that is not at its default: loaded again they give the same configuration.")
       .def("get", &get, nb::arg("name"), "The value of a key.")
-      .def_ro("notes", &Settings::notes, "Other spellings and keys without effect, as lines for a person.");
+      .def_ro("notes", &Settings::notes, "Other spellings and retired keys, as lines for a person.");
   nb::class_<ConfigKey>(m, "ConfigKey", "A key of the configuration.")
       .def_ro("name", &ConfigKey::name)
       .def_ro("help", &ConfigKey::help)
@@ -77,7 +77,7 @@ void bind_config(nb::module_& m) {
       .def_ro("words", &ConfigKey::words, "the choices, or what may stand for a number (auto)")
       .def_prop_ro(
           "default", [](const ConfigKey& key) { return key.get(Config()); }, "as text");
-  m.def("config_keys", &working_keys, "All keys that do something, in the order in which they are shown.");
+  m.def("config_keys", &feed_keys, "All keys of a feed, in the order in which they are shown.");
 }
 
 }  // namespace penstock::python

@@ -158,9 +158,6 @@ void ConfigLoader::put(std::string_view name, std::string value, const std::stri
     }
     Config scratch;
     key->set(scratch, value);
-    if (!key->pending.empty())
-      note(fmt::format("{}: {} has no effect in this version: it belongs to {}", origin, key->name,
-                       key->pending));
   } catch (const Error& e) {
     throw Error(fmt::format("{}: {}: {}", origin, name, e.what()));
   }
@@ -193,20 +190,19 @@ Config ConfigLoader::config() const {
   return config;
 }
 
-std::string ConfigLoader::print() const {
+std::string ConfigLoader::print(bool trainer) const {
   const Config config = this->config();
   const Config defaults;
   std::string out;
   for (const ConfigKey& key : config_keys()) {
     const auto it = settings_.find(key.name);
     const std::string value = key.get(config);
-    if (!key.pending.empty() && it == settings_.end()) continue;
-    std::string origin =
+    if (key.trainer && !trainer && it == settings_.end()) continue;
+    const std::string origin =
         it != settings_.end() ? it->second.origin
         : value != key.get(defaults)
             ? fmt::format("follows from {}", key.name == "shapes" ? "pad_to_fixed_length" : "mel_preset")
             : "default";
-    if (!key.pending.empty()) origin += fmt::format(", no effect yet: {}", key.pending);
     out +=
         fmt::format("{:<42} # {}\n", fmt::format("{}: {}", key.name, value.empty() ? "\"\"" : value), origin);
   }

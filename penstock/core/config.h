@@ -1,4 +1,5 @@
-// Every setting of a feed: one struct, filled from a YAML file, from flags or in code, under the same names.
+// Every setting of a feed and of a trainer behind it: one struct, filled from a YAML file, from flags or in
+// code, under the same names.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,6 +29,31 @@ enum class RemainderRule { automatic, drop, wrap, pad };
 /// Arrays beside the mel: `<id>.npy` in a folder.
 struct ExtraSource {
   std::string name, folder;
+};
+
+enum class LearningSchedule { constant, cosine, noam };
+enum class ComputePrecision { fp32, bf16 };
+/// Presets of the trainer's settings, one file each in configs/levels/.
+enum class OptimizationLevel { basic, enhanced, experimental };
+
+/// What the trainer alone reads. A step here is an update of the weights.
+struct TrainSettings {
+  std::string model_size = "nano";
+  std::int64_t steps = 0;  ///< 0: auto, as many as `epochs` makes
+  std::int64_t epochs = 10;
+  double learning_rate = 1e-3;  ///< the schedule's peak
+  LearningSchedule schedule = LearningSchedule::cosine;
+  std::int64_t warmup_steps = 100;
+  double weight_decay = 0.01;
+  double clip_norm = 1.0;    ///< 0: none
+  double ema_decay = 0.999;  ///< 0: no averaged weights
+  ComputePrecision precision = ComputePrecision::fp32;
+  std::int32_t gradient_accumulation_steps = 1;
+  bool plan_steps = true;
+  std::int32_t compute_threads = 0;  ///< 0: auto, those of the run so far, else one for each CPU
+  OptimizationLevel optimization_level = OptimizationLevel::enhanced;
+  std::int64_t log_every = 10, val_every = 500, save_every = 500;  ///< 0: never (but at the end)
+  std::int32_t keep_checkpoints = 3;
 };
 
 /// What config_keys() documents key by key. Behaviour first, performance last.
@@ -82,8 +108,7 @@ struct Config {
   std::int64_t device_memory = 0;         ///< bytes; 0: what the device has free
   std::int64_t frame_memory = 1'000'000;  ///< bytes of it that a training step needs for each frame of a row
 
-  /// Keys that users' files have and whose feature this version does not have yet: checked, shown, not used.
-  std::map<std::string, std::string, std::less<>> pending;
+  TrainSettings train;
 
   /// Settings that cannot go together, or a mel that cannot be computed: Error naming the keys.
   void validate() const;
@@ -98,7 +123,7 @@ struct ConfigKey {
   std::string help;
   ValueKind kind = ValueKind::text;
   std::vector<std::string> words;
-  std::string pending;  ///< the feature it waits for; empty for a key that works
+  bool trainer = false;  ///< of TrainSettings: a feed takes it from a file, and does not read it
   std::function<void(Config&, const std::string&)>
       set;  ///< throws Error("must be from 1 to 65536, but is 0")
   std::function<std::string(const Config&)> get;
@@ -135,10 +160,11 @@ class ConfigLoader {
   [[nodiscard]] bool is_set(std::string_view key) const;
   /// The validated result.
   [[nodiscard]] Config config() const;
-  /// Lines for the user: other spellings, retired keys, keys that do nothing yet.
+  /// Lines for the user: other spellings, retired keys.
   [[nodiscard]] std::span<const std::string> notes() const { return notes_; }
-  /// Every key, its value and its origin, as YAML that can be loaded again.
-  [[nodiscard]] std::string print() const;
+  /// Every key, its value and its origin, as YAML that can be loaded again. The trainer's keys: those that
+  /// are set, or with `trainer` all.
+  [[nodiscard]] std::string print(bool trainer = false) const;
 
  private:
   struct Setting {

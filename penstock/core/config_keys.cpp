@@ -105,8 +105,8 @@ ConfigKey device(const std::string& name, const std::string& help) {
 }
 
 /// A whole number with a word for 0: `auto`, `dynamic`.
-template <typename Member>
-ConfigKey number_or(const std::string& name, const std::string& word, Member member, std::int32_t high,
+template <typename T, typename Member>
+ConfigKey number_or(const std::string& name, const std::string& word, Member member, T high,
                     const std::string& help) {
   return {.name = name,
           .help = help,
@@ -115,7 +115,7 @@ ConfigKey number_or(const std::string& name, const std::string& word, Member mem
           .set =
               [=](Config& c, const std::string& v) {
                 try {
-                  member(c) = v == word ? 0 : parse_number<std::int32_t>(v, 1, high);
+                  member(c) = v == word ? 0 : parse_number<T>(v, 1, high);
                 } catch (const Error& e) {
                   throw Error(fmt::format(
                       "{} or {}, but is '{}'",
@@ -124,7 +124,7 @@ ConfigKey number_or(const std::string& name, const std::string& word, Member mem
               },
           .get =
               [=](const Config& c) {
-                const std::int32_t v = member(const_cast<Config&>(c));
+                const T v = member(const_cast<Config&>(c));
                 return v == 0 ? word : std::to_string(v);
               }};
 }
@@ -204,26 +204,21 @@ ConfigKey extra(const std::string& name, const std::string& help) {
   return {.name = name, .help = help, .kind = ValueKind::folders, .set = set, .get = get};
 }
 
-/// A key of users' files whose feature is not here yet: its value is checked and kept.
-ConfigKey pending(const std::string& name, const std::string& feature, bool is_bool, double low = 0,
-                  double high = 0) {
+/// One of a few words, kept as it is.
+template <typename Member>
+ConfigKey one_of(const std::string& name, Member member, const std::vector<std::string>& words,
+                 const std::string& help) {
   const auto set = [=](Config& c, const std::string& v) {
-    if (is_bool)
-      parse_bool(v);
-    else
-      parse_number<double>(v, low, high);
-    c.pending[name] = v;
-  };
-  const auto get = [=](const Config& c) {
-    const auto it = c.pending.find(name);
-    return it == c.pending.end() ? std::string() : it->second;
+    if (std::ranges::find(words, v) == words.end())
+      throw Error(fmt::format("must be one of {}, but is '{}'", fmt::join(words, ", "), v));
+    member(c) = v;
   };
   return {.name = name,
-          .help = "no effect in this version",
-          .kind = is_bool ? ValueKind::boolean : ValueKind::real,
-          .pending = feature,
+          .help = fmt::format("{}: {}", fmt::join(words, " | "), help),
+          .kind = ValueKind::choice,
+          .words = words,
           .set = set,
-          .get = get};
+          .get = [=](const Config& c) { return member(const_cast<Config&>(c)); }};
 }
 
 // The member a key stands for; const-ness is the caller's business (get never writes).
@@ -354,18 +349,64 @@ std::vector<ConfigKey> make_keys() {
             "what batch_size auto may fill, such as 24GB (auto: what the device has free)"),
       bytes("frame_memory", "", MEMBER(frame_memory),
             "how much of it a training step needs for each frame of a row"),
-
-      pending("plan_steps", "the trainer", true),
-      pending("gradient_accumulation_steps", "the trainer", false, 1, 65536),
-      pending("learning_rate", "the trainer", false, 0, 1000),
   };
+}
+
+/// Keys of TrainSettings.
+std::vector<ConfigKey> make_trainer_keys() {
+  using std::int32_t, std::int64_t;
+  constexpr int64_t most = int64_t{1} << 40;
+  std::vector<ConfigKey> keys = {
+      one_of("model_size", MEMBER(train.model_size), {"nano", "tiny", "small", "normal", "big"},
+             "how large the model is"),
+      number_or<int64_t>("steps", "auto", MEMBER(train.steps), most,
+                         "updates of the weights in all (auto: as many as epochs makes)"),
+      number<int64_t>("epochs", MEMBER(train.epochs), 1, 1 << 30,
+                      "times that the data is gone through, where steps does not say"),
+      number<double>("learning_rate", MEMBER(train.learning_rate), 0, 1000, "the schedule's highest"),
+      choice<LearningSchedule>("schedule", MEMBER(train.schedule),
+                               std::array<std::string_view, 3>{"constant", "cosine", "noam"},
+                               "the learning rate's way behind the warm-up"),
+      number<int64_t>("warmup_steps", MEMBER(train.warmup_steps), 0, most,
+                      "updates in which the learning rate rises"),
+      number<double>("weight_decay", MEMBER(train.weight_decay), 0, 10, "of AdamW"),
+      number<double>("clip_norm", MEMBER(train.clip_norm), 0, 1e9,
+                     "the longest that all gradients together may be; 0: any"),
+      number<double>("ema_decay", MEMBER(train.ema_decay), 0, 1, "of the averaged weights; 0: none"),
+      choice<ComputePrecision>("precision", MEMBER(train.precision),
+                               std::array<std::string_view, 2>{"fp32", "bf16"},
+                               "what the model computes in; weights are always fp32"),
+      number<int32_t>("gradient_accumulation_steps", MEMBER(train.gradient_accumulation_steps), 1, 65536,
+                      "batches that make one update"),
+      boolean("plan_steps", MEMBER(train.plan_steps),
+              "capture the step once for each shape (CUDA); false: launch it anew, for debugging"),
+      number_or<int32_t>("compute_threads", "auto", MEMBER(train.compute_threads), 1024,
+                         "CPU threads that the step computes with (auto: as the run had, else one per CPU)"),
+      choice<OptimizationLevel>("optimization_level", MEMBER(train.optimization_level),
+                                std::array<std::string_view, 3>{"basic", "enhanced", "experimental"},
+                                "a preset of these keys, see configs/levels"),
+      number<int64_t>("log_every", MEMBER(train.log_every), 0, most,
+                      "updates from one line on the console to the next; 0: none"),
+      number<int64_t>("val_every", MEMBER(train.val_every), 0, most,
+                      "updates from one validation to the next; 0: none"),
+      number<int64_t>("save_every", MEMBER(train.save_every), 0, most,
+                      "updates from one checkpoint to the next; 0: one at the end"),
+      number<int32_t>("keep_checkpoints", MEMBER(train.keep_checkpoints), 1, 1 << 20,
+                      "how many of the newest checkpoints stay; the best by validation stays too"),
+  };
+  for (ConfigKey& key : keys) key.trainer = true;
+  return keys;
 }
 #undef MEMBER
 
 }  // namespace
 
 std::span<const ConfigKey> config_keys() {
-  static const std::vector<ConfigKey> keys = make_keys();
+  static const std::vector<ConfigKey> keys = [] {
+    std::vector<ConfigKey> all = make_keys();
+    std::ranges::move(make_trainer_keys(), std::back_inserter(all));
+    return all;
+  }();
   return keys;
 }
 

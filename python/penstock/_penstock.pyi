@@ -25,7 +25,7 @@ class Settings:
 
     @property
     def notes(self) -> list[str]:
-        """Other spellings and keys without effect, as lines for a person."""
+        """Other spellings and retired keys, as lines for a person."""
 
 class ConfigKey:
     """A key of the configuration."""
@@ -49,7 +49,7 @@ class ConfigKey:
         """as text"""
 
 def config_keys() -> list[ConfigKey]:
-    """All keys that do something, in the order in which they are shown."""
+    """All keys of a feed, in the order in which they are shown."""
 
 class Mel:
     """A planned mel transform."""

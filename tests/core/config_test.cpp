@@ -113,7 +113,7 @@ TEST_F(ConfigTest, OtherSpellingsMeanOurKeysAndSaySo) {
 }
 
 TEST_F(ConfigTest, EagerDebugIsTheOppositeOfPlannedSteps) {
-  EXPECT_EQ(load("enable_eager_debug: true\n").pending.at("plan_steps"), "false");
+  EXPECT_FALSE(load("enable_eager_debug: true\n").train.plan_steps);
   EXPECT_THAT(message("enable_graph_mode: true\nenable_eager_debug: true\n"),
               HasSubstr("plan_steps is false here, but true at"));
 }
@@ -160,14 +160,14 @@ TEST_F(ConfigTest, TheFilesThatUsersBringLoadAndMeanWhatTheySay) {
   const Config oscillation = load_fixture("oscillation.yaml");
   EXPECT_EQ(oscillation.prefetch_buffer_size, 16);
   EXPECT_TRUE(oscillation.autotune);
-  EXPECT_EQ(oscillation.pending.at("plan_steps"), "true");
+  EXPECT_TRUE(oscillation.train.plan_steps);
   const Config fixed = load_fixture("static_shapes.yaml");
   EXPECT_TRUE(fixed.pad_to_fixed_length);
   EXPECT_EQ(fixed.max_text_length, 200);
   EXPECT_EQ(fixed.max_mel_frames, 800);
   EXPECT_EQ(fixed.batch_size, 56);
-  EXPECT_EQ(fixed.pending.at("learning_rate"), "1e-4");
-  EXPECT_EQ(load_fixture("rtx3060.yaml").pending.at("gradient_accumulation_steps"), "2");
+  EXPECT_EQ(fixed.train.learning_rate, 1e-4);
+  EXPECT_EQ(load_fixture("rtx3060.yaml").train.gradient_accumulation_steps, 2);
   EXPECT_EQ(load_fixture("rtx3090.yaml").batch_size, 24);
   EXPECT_EQ(load_fixture("rtx4090.yaml").num_workers, 24);
 }
@@ -194,9 +194,9 @@ TEST_F(ConfigTest, EveryKeyHasHelpAndReachesItsOwnMember) {
     Config changed;
     std::string value;
     for (const char* candidate :
-         {"false",      "true",    "2",       "3",       "512",      "2000",     "0.25",      "val",
-          "skip",       "pad",     "htk",     "none",    "valid",    "constant", "log10",     "exact",
-          "bins_first", "runtime", "librosa", "float16", "f0=a,e=b", "pcm",      "simulated", "text"}) {
+         {"false",   "true",    "2",        "3",     "512",       "2000",  "0.25",  "val",        "skip",
+          "pad",     "htk",     "none",     "valid", "constant",  "log10", "exact", "bins_first", "runtime",
+          "librosa", "float16", "f0=a,e=b", "pcm",   "simulated", "tiny",  "bf16",  "basic",      "text"}) {
       try {
         key.set(changed, candidate);
       } catch (const Error&) {

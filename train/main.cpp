@@ -1,0 +1,206 @@
+// penstock-train: trains, and checks that training never has to plan a step anew. `penstock train` starts it.
+#include <array>
+#include <cmath>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/run.h"
+#include "cli/terminal.h"
+#include "penstock/core/error.h"
+#include "train/console.h"
+#include "train/levels.h"
+#include "train/retrace.h"
+#include "train/run_folder.h"
+#include "train/trainer.h"
+#include "train/tts.h"
+
+namespace penstock::train {
+namespace {
+
+constexpr int found_a_problem = 1, misuse = 2, by_signal = 128;
+
+struct Arguments {
+  std::unique_ptr<cli::ConfigFlags> flags;
+  std::string run;
+  bool json = false;
+};
+
+/// The settings, with the level's where neither the file nor a flag says anything. None with --print-config.
+struct Loaded {
+  Config config;
+  std::string text;
+};
+std::optional<Loaded> load(Arguments& a) {
+  const OptimizationLevel level = a.flags->collect().config().train.optimization_level;
+  for (const auto& [key, value] : level_settings(level))
+    a.flags->set_default(key, value, fmt::format("configs/levels/{}.yaml", level_name(level)));
+  Loaded loaded;
+  if (!a.flags->load(loaded.config)) return std::nullopt;
+  loaded.text = a.flags->collect().print(true);
+  return loaded;
+}
+
+/// Centre and deviation for a mel whose floor and loudest speech lie this far apart; see TtsOptions.
+void normalise(TtsOptions& options, const MelOptions& mel) {
+  const auto logged = [&](double x) {
+    return mel.log == MelLog::ln ? std::log(x) : (mel.log == MelLog::db ? 10 : 1) * std::log10(x);
+  };
+  const double low = logged(mel.floor), high = logged(std::exp(2.0 * mel.power));
+  options.mel_mean = (low + high) / 2;
+  options.mel_std = (high - low) / 6;
+}
+
+std::shared_ptr<Model> make_model(const Config& config, const Dataset& dataset) {
+  TtsOptions options{.n_symbols = dataset.symbols.size(),
+                     .bins = config.mel.n_mels,
+                     .sizes = sizes_named(config.train.model_size)};
+  normalise(options, config.mel);
+  return make_tts(options, compute_device(config));
+}
+
+/// Bars while the dataset is opened; a signal there ends the program, as nothing has begun.
+struct Opening {
+  cli::ProgressBar indexing{"indexing"}, building{"caching"};
+  OpenOptions options{
+      .progress = [this](std::size_t done, std::size_t total) { indexing.update(done, total); },
+      .building =
+          [this](std::size_t done, std::size_t total, std::uint64_t bytes) {
+            indexing.clear();
+            building.update(done, total, bytes);
+          }};
+};
+
+int run_train(Arguments& a) {
+  const std::optional<Loaded> loaded = load(a);
+  if (!loaded) return 0;
+  const std::filesystem::path run =
+      a.run.empty() ? default_run(loaded->config) : std::filesystem::path(a.run);
+  Opening opening;
+  Console console;
+  if (!a.json) console.note(fmt::format("run {}", run.string()));
+  const TrainResult result = train({.config = loaded->config,
+                                    .run = run,
+                                    .config_text = loaded->text,
+                                    .make_model = make_model,
+                                    .open = opening.options,
+                                    .view = a.json ? TrainView{} : console.view(),
+                                    .signal = cli::interrupt_signal});
+  console.clear();
+  if (a.json) cli::print_json(result_json(result, run.string()));
+  if (result.signal != 0) {
+    fmt::print(stderr, "interrupted: step {} is saved in {}\n", result.summary.step, run.string());
+    return by_signal + result.signal;
+  }
+  if (result.not_finite.empty()) return 0;
+  fmt::print(stderr, "penstock-train: {}\n", result.not_finite);
+  return found_a_problem;
+}
+
+void print_check(const Config& config) {
+  const auto value = [&](std::string_view name) {
+    for (const ConfigKey& key : config_keys())
+      if (key.name == name) return key.get(config);
+    return std::string();
+  };
+  fmt::print("Static shapes (pad_to_fixed_length): {}\n", config.pad_to_fixed_length ? "True" : "False");
+  fmt::print("Shapes: {}\nBatch size: {}\nRemainder: {}\n", value("shapes"), value("batch_size"),
+             value("remainder"));
+  if (config.shapes == 0)
+    fmt::print(
+        "  shapes dynamic gives every batch a shape of its own: expect a retrace for nearly each of them\n");
+}
+
+void print_step(const RetraceStep& s) {
+  fmt::print("step {:>4}  {:<18} loss {:>10.5f}  {:>9.1f} ms{}\n", s.number, shape_text(s.shape), s.loss,
+             s.ms, s.retrace ? "  RETRACE" : "");
+}
+
+void print_findings(const RetraceFindings& found) {
+  std::map<Shape, std::int64_t> shapes;
+  for (const RetraceStep& s : found.steps) ++shapes[s.shape];
+  fmt::print("Shapes of {} batches:\n", found.steps.size());
+  for (const auto& [shape, count] : shapes) fmt::print("  {:<18} {}x\n", shape_text(shape), count);
+  fmt::print("Step time: {:.1f} ± {:.1f} ms\n", found.mean_ms, found.std_ms);
+  for (const RetraceStep& s : found.steps)
+    if (s.retrace) fmt::print("  step {}: {}\n", s.number, retrace_text(*s.retrace));
+  const std::int64_t retraces = found.retraces();
+  if (retraces == 0)
+    fmt::print("OK: no retraces in {}\n",
+               cli::count_text(static_cast<std::int64_t>(found.steps.size()), "step"));
+  else
+    fmt::print("PROBLEM: {} in {}; use a few fixed shapes (--shapes 4)\n",
+               cli::count_text(retraces, "retrace"),
+               cli::count_text(static_cast<std::int64_t>(found.steps.size()), "step"));
+}
+
+int run_retrace(Arguments& a) {
+  const std::optional<Loaded> loaded = load(a);
+  if (!loaded) return 0;
+  Opening opening;
+  RetraceJob job{.config = loaded->config,
+                 .make_model = make_model,
+                 .open = opening.options,
+                 .signal = cli::interrupt_signal};
+  if (!a.json) {
+    print_check(loaded->config);
+    job.warmed_up = [](const std::vector<Shape>& planned, double seconds) {
+      fmt::print("Planned in {:.1f} s:", seconds);
+      for (const Shape& shape : planned) fmt::print(" {}", shape_text(shape));
+      fmt::print("\n");
+    };
+    job.step = print_step;
+  }
+  const RetraceFindings found = retrace(job);
+  if (a.json)
+    cli::print_json(findings_json(found));
+  else
+    print_findings(found);
+  if (found.signal != 0) return by_signal + found.signal;
+  return found.retraces() > 0 ? found_a_problem : 0;
+}
+
+void add_train(CLI::App& app, cli::Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* c = app.add_subcommand("train", "train a voice; goes on by itself where a run was stopped");
+  c->add_option("--run", a->run, "the run's folder (default: runs/<dataset>-<size>)")->type_name("RUN");
+  c->add_flag("--json", a->json, "the result for programs");
+  a->flags = std::make_unique<cli::ConfigFlags>(*c, std::vector<std::string>{}, true);
+  c->footer(
+      "Ctrl-C finishes the step and saves; the same command goes on from there.\nExamples:\n"
+      "  penstock train data/en --steps 2000 --batch-size 16\n"
+      "  penstock train data/en --run runs/first --config configs/rtx4090.yaml --device cuda --precision "
+      "bf16");
+  c->callback([a, &action] { action = [a] { return run_train(*a); }; });
+}
+
+void add_retrace(CLI::App& app, cli::Action& action) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* c = app.add_subcommand("retrace", "a few real steps: does every batch find its step planned?");
+  c->add_flag("--json", a->json, "the findings for programs");
+  a->flags = std::make_unique<cli::ConfigFlags>(*c, std::vector<std::string>{}, true);
+  c->footer(
+      "Exit code 1 on a retrace.\nExamples:\n  penstock retrace data/en --steps 10\n"
+      "  penstock retrace data/en --config my.yaml --shapes dynamic");
+  c->callback([a, &action] { action = [a] { return run_retrace(*a); }; });
+}
+
+}  // namespace
+}  // namespace penstock::train
+
+int main(int argc, char** argv) {
+  using namespace penstock;
+  CLI::App app{"Trains on what Penstock feeds.", "penstock-train"};
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  cli::Action action;
+  train::add_train(app, action);
+  train::add_retrace(app, action);
+  return cli::run(app, argc, argv, action);
+}
