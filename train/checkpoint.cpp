@@ -212,8 +212,8 @@ void save_checkpoint(const fs::path& run, const Model& model, const Optimizer& o
     write_file(written / state_file, json.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     sync_folder(written);
     put_in_place(written, checkpoints / name);
-    sync_folder(checkpoints);
     if (best) write_file(checkpoints / best_file, name + "\n");
+    sync_folder(checkpoints);  // before anything older goes
   } catch (const std::exception& e) {
     std::error_code ignored;
     fs::remove_all(written, ignored);

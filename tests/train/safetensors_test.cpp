@@ -99,7 +99,7 @@ TEST(SafeTensors, ADamagedHeaderIsAnErrorOrAnotherHeader) {
   constexpr int tries = 3000;
   for (int i = 0; i < tries; ++i) {
     std::string damaged = whole;
-    for (unsigned n = 1 + random() % 3; n > 0; --n)
+    for (auto n = 1 + random() % 3; n > 0; --n)
       damaged[random() % (8 + length)] =
           random() % 2 == 0 ? static_cast<char>(random()) : "0123456789[]{},:\""[random() % 17];
     write_file(folder / "damaged", damaged);

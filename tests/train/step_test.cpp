@@ -148,7 +148,6 @@ TEST(Step, WhatIsNotFiniteChangesNothing) {
   step.add(DeviceBatch(good), counts(*good));
   step.add(DeviceBatch(bad), counts(*good));
   step.update(1e-2);
-  auto after = everything(step);
   for (const auto& p : step.model().parameters()) EXPECT_EQ(p.grad().abs().max().item<float>(), 0);
   step.model().buffers()[0].copy_(torch::ones({}));  // the toy counts its forward passes
   expect_equal(before, everything(step));
