@@ -9,12 +9,13 @@ import pathlib
 import subprocess
 
 import pytest
+import safetensors
 import torch
 import torch.nn.functional as F
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build"))
-TOOL = next((p for p in (BUILD / "model_dump", BUILD / "tests" / "model_dump") if p.exists()), None)
+TOOL = next((p for p in (BUILD / "train_model", BUILD / "tests" / "train_model") if p.exists()), None)
 
 pytestmark = pytest.mark.skipif(TOOL is None, reason="built without the trainer")
 
@@ -22,12 +23,14 @@ pytestmark = pytest.mark.skipif(TOOL is None, reason="built without the trainer"
 @pytest.fixture(scope="module")
 def dumped(tmp_path_factory):
     """Of nano: its description, its weights, and a batch with what the C++ model made of it."""
-    file = tmp_path_factory.mktemp("model") / "nano.pt"
+    file = tmp_path_factory.mktemp("model") / "nano.safetensors"
     ran = subprocess.run([str(TOOL), "nano", str(file)], capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
-    tensors = torch.load(file, weights_only=False)
+    with safetensors.safe_open(file, "pt") as opened:
+        description = json.loads(opened.metadata()["description"])
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}
     weights = {k.removeprefix("model."): v.double() for k, v in tensors.items() if k.startswith("model.")}
-    return json.loads(ran.stdout), weights, tensors
+    return description, weights, tensors
 
 
 class Tts:

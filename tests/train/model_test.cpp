@@ -2,11 +2,13 @@
 #include <limits>
 #include <set>
 
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "penstock/core/error.h"
 #include "tests/train/random_batch.h"
+#include "train/bf16.h"
 #include "train/tts.h"
 
 namespace penstock::train {
@@ -380,6 +382,26 @@ TEST(Tts, OperationsDependOnTheShapeAlone) {
                            "aten::masked_select", "aten::index", "aten::equal", "aten::repeat_interleave"}) {
     EXPECT_THAT(mixed, testing::Not(testing::Contains(name)));
   }
+}
+
+TEST(Tts, InBfloat16TheLossesAreNear) {
+  prepare_bf16();
+  const TtsOptions options = small_options();
+  auto model = seeded(options);
+  const ModelBatch batch = mixed_batch(options);
+  const auto exact = model->forward(batch);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const auto rough = model->forward(batch);
+  const auto found = gradients(*model, batch);
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    const double sum = exact[i].sum.item<double>();
+    EXPECT_EQ(rough[i].sum.scalar_type(), torch::kFloat) << exact[i].name;
+    EXPECT_NEAR(rough[i].sum.item<double>(), sum, 0.02 * sum) << exact[i].name;
+  }
+  for (const Tensor& gradient : found) EXPECT_TRUE(torch::isfinite(gradient).all().item<bool>());
 }
 
 TEST(Tts, SizesAreWhatTheirNamesSay) {
