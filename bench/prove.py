@@ -441,7 +441,7 @@ def tune(shell):
     lines = check["configurations"]
     for c in lines:
         yield Line(f"{c['mode']}, {c['workers']} workers, depth {c['depth']}, {c['shapes']} shapes, batch {c['batch']}, step {c['step_ms']:.2f} ms: "
-                   "predicted, measured", "", f"{c['predicted']:.3f}, {c['measured']:.3f}")
+                   "predicted, measured", "", f"{c['predicted']:.3f}, {c['measured']:.3f} ({c['stolen']:.1%} of the CPU time taken by the hypervisor)")
     yield at_most(f"largest difference over {len(lines)} configurations", check["largest_difference"], 0.05, digits=3)
     yield judged("measured between 0.2 and 0.9", f">= {len(lines) // 2}", str(check["between"]), 2 * check["between"] >= len(lines))
 
@@ -453,6 +453,8 @@ def launcher(shell):
     for key, name in (("alone_us", "alone"), ("feed_us", "beside the feed"), ("spinners_us", "beside spinners of nice 19"),
                       ("copiers_us", "beside threads of nice 19 that copy memory")):
         yield Line(f"p99 of the wake-up delay {name}, of 5 runs", "", ", ".join(f"{p[key]:.0f}" for p in pairs) + " us")
+    counted = min(value for pair in pairs for key, value in pair.items() if key.endswith("_counted"))
+    yield Line("wake-ups that count, of the run with the fewest: while the hypervisor took no CPU time", "", f"{counted:.0%}")
     more = median(p["feed_us"] - p["spinners_us"] for p in pairs)
     yield judged("how much more the p99 rises beside the feed than beside the spinners, median of the pairs", "<= 0 us", f"{more:.0f} us",
                  more <= 0)
@@ -548,6 +550,9 @@ def python(shell, rounds=5):
     shell("build/penstock", "cache", "export", DATA, "--npy", NPY)
     yield from python_task(shell, "live", DATA, rounds, 5, "--batches", 1500)
     yield from python_task(shell, "cached", NPY, rounds, 2.5, "--batches", 25_000, "--mode", "cached")
+    for framework in ("jax", "tf"):
+        for what, us in json.loads(shell(sys.executable, "bench/python/floor.py", framework, DATA, env=PYTHON)).items():
+            yield Line(f"without a feed, in warm caches: {what}", "", f"{us:.0f} us")
 
 
 @proof("a Python process that begins")

@@ -103,17 +103,43 @@ nb::object DeviceArray::dlpack(std::optional<std::intptr_t> stream, const nb::ob
   return nb::cast(array).attr("__dlpack__")(nb::arg("max_version") = max_version);
 }
 
-/// NumPy for what is in ordinary memory; `self` stays alive with it.
-nb::object show(nb::handle self, const Field& f, bool on_host) {
-  if (!on_host) return nb::cast(DeviceArray(nb::borrow(self), f));
+/// As an array of a framework; `self` stays alive with it.
+template <typename... Kind>
+nb::object array_of(nb::handle self, const Field& f) {
   return nb::cast(
-      nb::ndarray<nb::numpy>(const_cast<void*>(f.data), f.dimensions, f.shape.data(), self, nullptr, f.type));
+      nb::ndarray<Kind...>(const_cast<void*>(f.data), f.dimensions, f.shape.data(), self, nullptr, f.type));
+}
+
+/// NumPy for what is in ordinary memory.
+nb::object show(nb::handle self, const Field& f, const BatchView& view) {
+  if (!view.on_host()) return nb::cast(DeviceArray(nb::borrow(self), f));
+  return view.writable() ? array_of<nb::numpy>(self, f) : array_of<nb::numpy, nb::ro>(self, f);
 }
 
 template <Field (*Get)(const Batch&, bool)>
 nb::object array(nb::handle self) {
   const auto& view = nb::cast<const BatchView&>(self);
-  return show(self, Get(view.batch().device(), view.bins_first()), view.on_host());
+  return show(self, Get(view.batch().device(), view.bins_first()), view);
+}
+
+/// As a DLPack capsule, for a framework whose arrays may be written to.
+const Batch& to_lend(const BatchView& view) {
+  if (!view.on_host()) throw Error("this batch is on a device: its arrays leave by their own __dlpack__");
+  return view.batch().host();
+}
+
+template <Field (*Get)(const Batch&, bool)>
+nb::object lend(nb::handle self) {
+  const auto& view = nb::cast<const BatchView&>(self);
+  return array_of<>(self, Get(to_lend(view), view.bins_first()));
+}
+
+nb::dict lend_extras(nb::handle self) {
+  const Batch& b = to_lend(nb::cast<const BatchView&>(self));
+  nb::dict all;
+  for (const ExtraArray& e : b.extras)
+    all[nb::str(e.name.data(), e.name.size())] = array_of<>(self, extra(e, b.shape));
+  return all;
 }
 
 nb::dict extras(nb::handle self) {
@@ -121,7 +147,7 @@ nb::dict extras(nb::handle self) {
   const Batch& b = view.batch().device();
   nb::dict all;
   for (const ExtraArray& e : b.extras)
-    all[nb::str(e.name.data(), e.name.size())] = show(self, extra(e, b.shape), view.on_host());
+    all[nb::str(e.name.data(), e.name.size())] = show(self, extra(e, b.shape), view);
   return all;
 }
 
@@ -140,18 +166,40 @@ void wait(const BatchView& view) {
 
 }  // namespace
 
+void BatchView::watch(nb::object counter) {
+  versions_.push_back(nb::cast<std::int64_t>(counter.attr("_version")));
+  watched_.push_back(std::move(counter));
+}
+
+bool BatchView::may_be_written() const {
+  if (writable_ || watched_.empty()) return writable_;
+  try {
+    const nb::error_scope whatever_ends_the_batch;
+    for (std::size_t i = 0; i < versions_.size(); ++i)
+      if (nb::cast<std::int64_t>(watched_[i].attr("_version")) != versions_[i]) return true;
+  } catch (const std::exception&) {
+    return true;
+  }
+  return false;
+}
+
 /// The last holder of an accelerator's buffers waits for the work that still uses them.
 BatchView::~BatchView() {
-  if (on_host()) return;
+  if (on_host()) {
+    if (may_be_written()) *batch().host().written = true;
+    return;
+  }
   const WithoutGil released;
   batch_.drop();
 }
 
 // Arrays are NumPy's unless the batch is on a device: `| Any` gives both the right types, without a question
 // about each.
-#define PENSTOCK_ARRAY(name, type, help) \
-  def_prop_ro(#name, &array<name>,       \
-              nb::sig("def " #name "(self) -> numpy.typing.NDArray[numpy." type "] | typing.Any"), help)
+#define PENSTOCK_ARRAY(name, type, help)                                                                 \
+  def_prop_ro(#name, &array<name>,                                                                       \
+              nb::sig("def " #name "(self) -> numpy.typing.NDArray[numpy." type "] | typing.Any"), help) \
+      .def("lend_" #name, &lend<name>, nb::sig("def lend_" #name "(self) -> typing.Any"),                \
+           "A DLPack capsule of " #name ". Whoever writes through it calls writable(), or watch().")
 
 void bind_batch(nb::module_& m) {
   nb::class_<DeviceArray>(
@@ -169,8 +217,8 @@ void bind_batch(nb::module_& m) {
            "unless the stream is -1.");
   nb::class_<BatchView>(
       m, "Batch",
-      "A full batch. Its arrays are views of the feed's memory, good for as long as they live, and may be "
-      "written to; with a device they are DeviceArrays. Rows of length 0 are padding.")
+      "A full batch. Its arrays are views of the feed's memory, good for as long as they live, and read-only "
+      "unless writable() was called; with a device they are DeviceArrays. Rows of length 0 are padding.")
       .PENSTOCK_ARRAY(tokens, "int32", "[rows, tokens], 0 behind each text")
       .PENSTOCK_ARRAY(token_lengths, "int32", "[rows]")
       .PENSTOCK_ARRAY(mel, "float32", "[rows, frames, bins], or [rows, bins, frames] (mel_layout)")
@@ -193,6 +241,19 @@ void bind_batch(nb::module_& m) {
             return std::tuple(s.rows, s.tokens, s.frames);
           },
           "(rows, tokens, frames): one of Feed.shapes")
+      .def(
+          "writable",
+          [](nb::handle self) {
+            nb::cast<BatchView&>(self).allow_writing();
+            return nb::borrow(self);
+          },
+          nb::sig("def writable(self) -> Batch"),
+          "This batch: arrays that are taken from it from here on may be written to.")
+      .def("watch", &BatchView::watch, nb::arg("counter"),
+           nb::sig("def watch(self, counter: typing.Any) -> None"),
+           "An object whose `_version` changes when a lent array is written to, as torch's tensors count.")
+      .def("lend_extras", &lend_extras, nb::sig("def lend_extras(self) -> dict[str, typing.Any]"),
+           "The extras as DLPack capsules.")
       .def("wait", &wait, "Until it has arrived on its device; for hosts that want to know the time.");
 }
 #undef PENSTOCK_ARRAY

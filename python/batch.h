@@ -31,9 +31,20 @@ class BatchView {
   [[nodiscard]] bool bins_first() const { return bins_first_; }
   [[nodiscard]] bool on_host() const { return device_id_ < 0; }
   [[nodiscard]] int device_id() const { return device_id_; }
+  [[nodiscard]] bool writable() const { return writable_; }
+  /// From here on arrays may be written to, and are taken to have been.
+  void allow_writing() { writable_ = true; }
+  /// What is lent has been written to when this object's `_version` is another at the end: torch counts
+  /// writes.
+  void watch(nb::object counter);
 
  private:
+  [[nodiscard]] bool may_be_written() const;
+
   OfThisProcess<DeviceBatch> batch_;
+  bool writable_ = false;
+  std::vector<nb::object> watched_;
+  std::vector<std::int64_t> versions_;
   std::vector<std::string> ids_;
   bool bins_first_;
   int device_id_;

@@ -130,7 +130,7 @@ class Core {
     if (every < 1 || first < 0 || first >= every)
       throw Error("a share must be first of every: 0 <= first < every");
     return interruptible(listener, [&](const Progress& progress) {
-      FeedOptions options{.consumer_writes = config.device == "cpu", .first = first, .every = every};
+      FeedOptions options{.first = first, .every = every};
       options.open.progress = progress.of("indexing");
       options.open.building = progress.of("caching");
       return std::make_unique<DeviceFeed>(config, options);

@@ -6,8 +6,9 @@ if(NOT PENSTOCK_TORCH)
 endif()
 if(EXISTS "${PENSTOCK_TORCH}/lib/libtorch_cpu.so")
   add_library(penstock_libtorch INTERFACE)
-  target_include_directories(penstock_libtorch SYSTEM INTERFACE ${PENSTOCK_TORCH}/include
-                             ${PENSTOCK_TORCH}/include/torch/csrc/api/include)
+  # Behind the system's folders: the wheel carries headers of another fmt, whose library it keeps to itself.
+  target_compile_options(penstock_libtorch INTERFACE "SHELL:-idirafter ${PENSTOCK_TORCH}/include")
+  target_include_directories(penstock_libtorch SYSTEM INTERFACE ${PENSTOCK_TORCH}/include/torch/csrc/api/include)
   target_link_libraries(penstock_libtorch INTERFACE ${PENSTOCK_TORCH}/lib/libtorch_cpu.so ${PENSTOCK_TORCH}/lib/libc10.so)
   # Dependants' own: libtorch.so would pull in the CUDA libraries, and -z,now is not needed to find these two.
   target_link_options(penstock_libtorch INTERFACE -Wl,-rpath,${PENSTOCK_TORCH}/lib -Wl,--allow-shlib-undefined)

@@ -1,6 +1,6 @@
 // One training step: the only implementation, for training with any accumulation and for validation.
 //
-//   Step step(model, {.accumulation = 2});
+//   Step step(model, {.clip_norm = 1});
 //   step.warm_up(plan.shapes(), bins);                   // every shape once, largest first
 //   for (...) { step.add(batch, window); step.add(batch, window); step.update(lr); ... step.figures() ... }
 //
@@ -26,8 +26,8 @@ enum class Precision : std::uint8_t { fp32, bf16 };
 struct StepOptions {
   torch::Device device = torch::kCPU;
   Precision precision = Precision::fp32;
-  bool plan =
-      true;  ///< false (plan_steps: false): nothing is captured; shapes are still warmed up and counted
+  /// false (plan_steps: false): nothing is captured; shapes are still warmed up and counted.
+  bool plan = true;
   AdamWOptions optimizer;
   double clip_norm = 1.0;    ///< of all gradients together; 0: none
   double ema_decay = 0.999;  ///< 0: no averaged weights
@@ -52,6 +52,8 @@ struct Figures {
 
 class Step {
  public:
+  /// Moves the model to the device and sets it to training. Its parameters are the Optimizer's from here on,
+  /// so what holds them must not replace them.
   Step(std::shared_ptr<Model> model, const StepOptions& options);
   ~Step();
   Step(const Step&) = delete;
@@ -62,17 +64,20 @@ class Step {
   void warm_up(std::span<const Shape> shapes, std::int32_t bins);
 
   /// Forward and backward of one batch of a window whose valid elements (over all its batches and ranks) are
-  /// `window`. Returns the retrace that it caused, if it did.
+  /// `window`. Returns the retrace that it caused, if it did: from then on its shape has a plan. The batch
+  /// may be let go of at once. Throws Error for losses that break the model's contract.
   std::optional<Retrace> add(const DeviceBatch& batch, const Counts& window);
   /// The end of a window: clip, AdamW with this learning rate, EMA, gradients zero again. With a loss or a
-  /// gradient that is not finite nothing changes but the gradients.
+  /// gradient that is not finite nothing changes but the gradients. Throws Error without a batch since the
+  /// last one.
   void update(double learning_rate);
   /// Figures of updates that are done, oldest first; with `wait` of all.
   std::vector<Figures> figures(bool wait = false);
 
   /// Sums of the losses of a batch, without gradients or dropout; same code, plans of its own. Waits.
   std::vector<std::pair<std::string, double>> evaluate(const DeviceBatch& batch);
-  /// Of the model's losses, by name.
+  /// Sum of weight * sum / count over the model's losses, by name: comparable with Figures::loss. Throws
+  /// Error for a name that no batch has had so far.
   [[nodiscard]] double weighted_mean(const std::vector<std::pair<std::string, double>>& sums,
                                      const Counts& counts) const;
 

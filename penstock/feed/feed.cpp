@@ -342,11 +342,10 @@ void Feed::State::open_ahead() {
 }
 
 void Feed::State::open_next(Slot& slot) {
-  slot.open(opened_sequence + 1,
-            {.plan = plan.batch(open_epoch, open_step),
-             .epoch = open_epoch,
-             .step = open_step,
-             .buffer = pool->take()});
+  slot.open(opened_sequence + 1, {.plan = plan.batch(open_epoch, open_step),
+                                  .epoch = open_epoch,
+                                  .step = open_step,
+                                  .buffer = pool->take()});
   ++opened_sequence;
   open_step += options.every;
   if (open_step >= plan.steps_per_epoch()) ++open_epoch, open_step = options.first;
@@ -439,17 +438,18 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
     // returns.
     const std::uint32_t seen = openings.load(std::memory_order_acquire);
     Slot& slot = slot_of(sequence);
-    if (const auto row = slot.claim(sequence)) {
+    const std::int32_t row = slot.claim(sequence);
+    if (row == Slot::not_open) {
+      openings.wait(seen, std::memory_order_acquire);
+    } else if (row == Slot::none_left) {
+      ++sequence;
+    } else {
       openings.notify_one();  // there may be more for another: waking is not the consumer's work
-      look_ahead(slot, *row);
+      look_ahead(slot, row);
       const bool watched = rows++ % watch_every == 0;
       const long slept = watched ? times_slept() : 0;
-      fill(job, slot, *row);
+      fill(job, slot, row);
       if (watched) sleeps[worker].count(times_slept() > slept);
-    } else if (slot.before(sequence)) {
-      openings.wait(seen, std::memory_order_acquire);
-    } else {
-      ++sequence;
     }
   }
 }

@@ -184,18 +184,16 @@ void Slot::open(std::uint64_t sequence, Contents next) {
   claim_.store(sequence << row_bits | rows, std::memory_order_release);
 }
 
-std::optional<std::int32_t> Slot::claim(std::uint64_t sequence) {
+std::int32_t Slot::claim(std::uint64_t sequence) {
+  // All of the answer is from one look: the slot may open between two.
   std::uint64_t word = claim_.load(std::memory_order_acquire);
   for (;;) {
     const auto left = static_cast<std::int32_t>(word & ((1u << row_bits) - 1));
-    if (word >> row_bits != sequence || left == 0) return std::nullopt;
+    if (word >> row_bits < sequence) return not_open;
+    if (word >> row_bits > sequence || left == 0) return none_left;
     if (claim_.compare_exchange_weak(word, word - 1, std::memory_order_acquire))
       return contents.plan.shape.rows - left;
   }
-}
-
-bool Slot::before(std::uint64_t sequence) const {
-  return claim_.load(std::memory_order_relaxed) >> row_bits < sequence;
 }
 
 bool Slot::finish(std::int32_t row, std::exception_ptr error) {

@@ -7,7 +7,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -147,10 +146,10 @@ class Slot {
 
   /// Consumer. `sequence` numbers the batches of a run from 1.
   void open(std::uint64_t sequence, Contents contents);
-  /// Workers. The next unclaimed row of batch `sequence`; none when all are claimed or it is not open.
-  std::optional<std::int32_t> claim(std::uint64_t sequence);
-  /// Workers: whether the slot has not come round to `sequence` yet.
-  [[nodiscard]] bool before(std::uint64_t sequence) const;
+  static constexpr std::int32_t not_open = -1, none_left = -2;
+  /// Workers. The next unclaimed row of batch `sequence`; not_open when the slot has not come round to it yet,
+  /// none_left when all are claimed.
+  std::int32_t claim(std::uint64_t sequence);
   /// Workers. The row that was claimed is done; with `error` the batch will not be delivered. True for the
   /// last row.
   bool finish(std::int32_t row, std::exception_ptr error = nullptr);

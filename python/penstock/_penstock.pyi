@@ -127,36 +127,71 @@ class DeviceArray:
 
 class Batch:
     """
-    A full batch. Its arrays are views of the feed's memory, good for as long as they live, and may be written to; with a device they are DeviceArrays. Rows of length 0 are padding.
+    A full batch. Its arrays are views of the feed's memory, good for as long as they live, and read-only unless writable() was called; with a device they are DeviceArrays. Rows of length 0 are padding.
     """
 
     @property
     def tokens(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows, tokens], 0 behind each text"""
 
+    def lend_tokens(self) -> Any:
+        """
+        A DLPack capsule of tokens. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def token_lengths(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows]"""
+
+    def lend_token_lengths(self) -> Any:
+        """
+        A DLPack capsule of token_lengths. Whoever writes through it calls writable(), or watch().
+        """
 
     @property
     def mel(self) -> numpy.typing.NDArray[numpy.float32] | Any:
         """[rows, frames, bins], or [rows, bins, frames] (mel_layout)"""
 
+    def lend_mel(self) -> Any:
+        """
+        A DLPack capsule of mel. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def mel_lengths(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows]"""
+
+    def lend_mel_lengths(self) -> Any:
+        """
+        A DLPack capsule of mel_lengths. Whoever writes through it calls writable(), or watch().
+        """
 
     @property
     def speakers(self) -> numpy.typing.NDArray[numpy.int32] | Any:
         """[rows] numbers of Feed.speakers; -1 in a row of length 0"""
 
+    def lend_speakers(self) -> Any:
+        """
+        A DLPack capsule of speakers. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def utterances(self) -> numpy.typing.NDArray[numpy.int64] | Any:
         """[rows] numbers in the dataset; -1 in a row of length 0"""
 
+    def lend_utterances(self) -> Any:
+        """
+        A DLPack capsule of utterances. Whoever writes through it calls writable(), or watch().
+        """
+
     @property
     def replaced(self) -> numpy.typing.NDArray[numpy.bool_] | Any:
         """[rows] where a bad sample's place was filled by rule"""
+
+    def lend_replaced(self) -> Any:
+        """
+        A DLPack capsule of replaced. Whoever writes through it calls writable(), or watch().
+        """
 
     @property
     def extras(self) -> dict[str, numpy.typing.NDArray[Any] | Any]:
@@ -179,6 +214,19 @@ class Batch:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(rows, tokens, frames): one of Feed.shapes"""
+
+    def writable(self) -> Batch:
+        """
+        This batch: arrays that are taken from it from here on may be written to.
+        """
+
+    def watch(self, counter: Any) -> None:
+        """
+        An object whose `_version` changes when a lent array is written to, as torch's tensors count.
+        """
+
+    def lend_extras(self) -> dict[str, Any]:
+        """The extras as DLPack capsules."""
 
     def wait(self) -> None:
         """

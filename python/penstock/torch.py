@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple, TypedDict
 
 import torch
@@ -18,7 +18,7 @@ from torch.utils.dlpack import from_dlpack
 
 from . import settings as _settings
 from ._penstock import Batch as _Arrays
-from ._penstock import Core, Settings
+from ._penstock import Core, DeviceArray, Settings
 from .errors import Error
 from .feed import Feed, View
 
@@ -27,8 +27,9 @@ __all__ = ["Batch", "FeedDataset", "Ranks", "ranks", "view"]
 
 @dataclass(eq=False)
 class Batch:
-    """penstock.Batch with tensors. On the CPU they share the feed's memory, and may be written to: it is used again
-    when the last of them is gone."""
+    """penstock.Batch with tensors. On the CPU they share the feed's memory, which is used again when the batch and the
+    last of them are gone. They may be written to with torch's operations; what writes behind torch's back (`.numpy()`,
+    `.data`, a pointer) needs a clone()."""
 
     mel: Tensor  #: [rows, frames, bins] float32 (or [rows, bins, frames], see `mel_layout`)
     mel_lengths: Tensor  #: [rows] int32
@@ -43,6 +44,19 @@ class Batch:
     step: int
     shape: tuple[int, int, int]  #: rows, tokens, frames
 
+    def __getattr__(self, name: str) -> Any:
+        """On the CPU a tensor is made when it is asked for: a training step needs few of them."""
+        arrays = self.__dict__.get("_arrays")
+        if arrays is None or name not in _FIELDS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = self.__dict__[name] = _FIELDS[name](arrays)
+        return value
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    __getstate__ = _values
+
     def to(self, device: str | int | torch.device, non_blocking: bool = False) -> Batch:
         """A copy on this device, as Tensor.to."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -52,37 +66,61 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = self._values()
         changed = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
         extras = {name: change(value) for name, value in self.extras.items()}
         return Batch(**{**values, **changed, "extras": extras})
 
 
-def _with_tensors(batch: _Arrays, tensor: Callable[[Any], Tensor]) -> Batch:
-    extras = batch.extras
-    return Batch(
-        tensor(batch.mel),
-        tensor(batch.mel_lengths),
-        tensor(batch.tokens),
-        tensor(batch.token_lengths),
-        tensor(batch.speakers),
-        tensor(batch.utterances),
-        tensor(batch.replaced),
-        {name: tensor(array) for name, array in extras.items()} if extras else {},
-        batch.ids,
-        batch.epoch,
-        batch.step,
-        batch.shape,
-    )
+def _watched(arrays: _Arrays, tensor: Tensor) -> Tensor:
+    """The tensor; the feed learns whether it was written to, since its padding has to be cleared then."""
+    if tensor.is_inference():  # writes are not counted
+        arrays.writable()
+    else:
+        arrays.watch(_counter(tensor))
+    return tensor
 
 
-def _on_host(batch: _Arrays) -> Batch:
-    return _with_tensors(batch, torch.from_numpy)
+def _counter(tensor: Tensor) -> Tensor:
+    """Shares the tensor's count of writes (`_version`), and not its memory."""
+    counter = tensor.detach()
+    counter.data = _NOTHING
+    return counter
 
 
-def _on_device(batch: _Arrays) -> Batch:
+_NOTHING = torch.empty(0)
+
+#: How each field comes from a batch in ordinary memory.
+_FIELDS: dict[str, Callable[[_Arrays], Any]] = {
+    "mel": lambda arrays: _watched(arrays, from_dlpack(arrays.lend_mel())),
+    "mel_lengths": lambda arrays: from_dlpack(arrays.lend_mel_lengths()),
+    "tokens": lambda arrays: _watched(arrays, from_dlpack(arrays.lend_tokens())),
+    "token_lengths": lambda arrays: from_dlpack(arrays.lend_token_lengths()),
+    "speakers": lambda arrays: from_dlpack(arrays.lend_speakers()),
+    "utterances": lambda arrays: from_dlpack(arrays.lend_utterances()),
+    "replaced": lambda arrays: from_dlpack(arrays.lend_replaced()),
+    "extras": lambda arrays: {
+        name: _watched(arrays, from_dlpack(capsule)) for name, capsule in arrays.lend_extras().items()
+    },
+    "ids": lambda arrays: arrays.ids,
+    "epoch": lambda arrays: arrays.epoch,
+    "step": lambda arrays: arrays.step,
+    "shape": lambda arrays: arrays.shape,
+}
+
+
+def _on_host(arrays: _Arrays) -> Batch:
+    batch = Batch.__new__(Batch)
+    batch.__dict__["_arrays"] = arrays
+    return batch
+
+
+def _on_device(arrays: _Arrays) -> Batch:
     """Tells the batch torch's current stream, which then waits for the copy; no host does."""
-    return _with_tensors(batch, from_dlpack)
+    values = {name: getattr(arrays, name) for name in _FIELDS}
+    tensors = {name: from_dlpack(value) for name, value in values.items() if isinstance(value, DeviceArray)}
+    extras = {name: from_dlpack(array) for name, array in arrays.extras.items()}
+    return Batch(**{**values, **tensors, "extras": extras})
 
 
 def view(feed: Feed, device: Any = "cpu") -> View[Batch]:

@@ -376,6 +376,28 @@ TEST(Slot, AWaitIsPolledAndCanBeGivenUpAndTakenUpAgain) {
   EXPECT_TRUE(slot.ready());
 }
 
+TEST(Slot, ABatchThatOpensWhileAWorkerLooksIsNotPassedOver) {
+  const std::vector<Shape> shapes = {{.rows = 2, .tokens = 8, .frames = 8}};
+  const auto buffer = std::make_shared<BatchBuffer>(shapes, 80);
+  const auto batches = static_cast<std::uint64_t>(cases(100'000, 2'000'000));
+  Slot slot;
+  std::atomic<std::uint64_t> passed{0};
+  std::jthread worker([&](const std::stop_token& stopping) {
+    for (std::uint64_t sequence = 1; !stopping.stop_requested();) {
+      const std::int32_t row = slot.claim(sequence);
+      if (row >= 0)
+        slot.finish(row);
+      else if (row == Slot::none_left)
+        passed = sequence++;
+    }
+  });
+  for (std::uint64_t sequence = 1; sequence <= batches; ++sequence) {
+    slot.open(sequence, {.plan = {.shape = shapes[0]}, .buffer = buffer});
+    while (passed < sequence) continue;
+    ASSERT_TRUE(slot.ready()) << "batch " << sequence << " was left behind with unclaimed rows";
+  }
+}
+
 TEST(Feed, TooFewUtterancesForABatchIsAnErrorThatSaysSo) {
   const MadeDataset made(3);
   EXPECT_THROW(Feed{made.config()}, Error);

@@ -301,6 +301,20 @@ def test_opening_reports_progress(tones, tmp_path):
     assert seen[-1][0] == "caching" and seen[-1][2] == 40
 
 
+def test_arrays_are_read_only_unless_one_asks(tones):
+    feed, untouched = penstock.Feed(tones, **SMALL), penstock.Feed(tones, **SMALL)
+    for _ in range(2 * len(feed)):  # the ring goes round
+        batch = feed.next()
+        assert same(copied(batch), copied(untouched.next()))
+        for name in FIELDS:
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(batch, name)[...] = 1
+        assert batch.writable() is batch
+        for name in FIELDS:
+            getattr(batch, name)[...] = 1
+        assert (batch.mel == 1).all()
+
+
 # ---- DLPack
 
 
