@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -86,8 +87,8 @@ std::string shape_text(const Shape& shape) {
 }
 
 std::string retrace_text(const RetraceReport& r) {
-  return fmt::format("{} in bucket {}, batch {} of epoch {}: {}; utterances {}", shape_text(r.retrace.shape),
-                     r.bucket, r.retrace.step, r.retrace.epoch, r.retrace.cause, fmt::join(r.ids, " "));
+  return fmt::format("batch {} of epoch {}, bucket {}: {}; utterances {}", r.retrace.step, r.retrace.epoch,
+                     r.bucket, r.retrace.cause, fmt::join(r.ids, " "));
 }
 
 json result_json(const TrainResult& result, const std::string& run) {

@@ -32,7 +32,7 @@ class Console {
 };
 
 std::string shape_text(const Shape& shape);
-/// `(16, 96, 512) in bucket 2, batch 7 of epoch 0: shape is none of ...; utterances a b c`
+/// `batch 7 of epoch 0, bucket 2: shape (16, 96, 512) is none of ...; utterances a b c`
 std::string retrace_text(const RetraceReport& report);
 
 nlohmann::json result_json(const TrainResult& result, const std::string& run);

@@ -1,14 +1,15 @@
 #include "train/trainer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <deque>
-#include <limits>
 #include <map>
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "penstock/core/error.h"
@@ -149,8 +150,10 @@ class Loop {
   const TrainJob& job_;
   const TrainSettings& settings_;
   std::optional<RunLog> log_;
+  std::atomic<bool> logging_{false};  // log_ is there: the feed may say what it tuned on a thread of its own
   RunState state_;
   DeviceFeed feed_;
+  RunLock lock_;  // behind the feed: a dataset that is not there leaves no folder
   Step step_;
   std::int64_t total_ = 0;
   bool can_validate_ = false;
@@ -163,9 +166,10 @@ class Loop {
   std::vector<std::string> bad_ids_;  // of the updates in a row that were not finite
 };
 
-FeedOptions feed_options(const TrainJob& job, std::optional<RunLog>& log) {
-  return {.open = job.open, .tuned = [&log](const TuneChange& change) {
-            if (!log) return;
+/// `log` is there once `logging` says so.
+FeedOptions feed_options(const TrainJob& job, std::optional<RunLog>& log, const std::atomic<bool>& logging) {
+  return {.open = job.open, .tuned = [&](const TuneChange& change) {
+            if (!logging.load(std::memory_order_acquire)) return;  // pairs with the store behind emplace()
             log->add("tune", json{{"epoch", change.epoch},
                                   {"step", change.step},
                                   {"workers", change.workers},
@@ -178,10 +182,10 @@ FeedOptions feed_options(const TrainJob& job, std::optional<RunLog>& log) {
 Loop::Loop(const TrainJob& job)
     : job_(job),
       settings_(job.config.train),
-      feed_(job.config, feed_options(job, log_)),
+      feed_(job.config, feed_options(job, log_, logging_)),
+      lock_(job.run),
       step_(made_model(), step_options(job.config)) {
   const Config& config = job.config;
-  state_.best_validation = std::numeric_limits<double>::quiet_NaN();
   state_.model = step_.model().description();
   state_.mel = mel_keys(config);
   state_.symbols = symbol_keys(config, feed_.feed().dataset());
@@ -202,6 +206,7 @@ Loop::Loop(const TrainJob& job)
   feed_.feed().dataset().symbols.save(job.run / "symbols.txt");
   cut_log(job.run, state_.update);
   log_.emplace(job.run);
+  logging_.store(true, std::memory_order_release);
   log_->add(
       "event",
       json{{"event", state_.update > 0 ? "resume" : "start"}, {"step", state_.update}, {"steps", total_}}
@@ -460,7 +465,6 @@ TrainResult Loop::run() {
 
 TrainResult train(const TrainJob& job) {
   (void)compute_device(job.config);  // refuses before anything is made
-  const RunLock lock(job.run);
   return Loop(job).run();
 }
 

@@ -119,9 +119,9 @@ def test_misuse_is_named(penstock, tones, tmp_path):
         (("train", "/nonexistent"), "/nonexistent"),
         (("train", tones, "--config", ROOT / "nothing.yaml"), "nothing.yaml"),
     ]:
-        run = ("--run", tmp_path / "run") if arguments[0] == "train" else ()
-        done = penstock(*arguments, *run)
+        done = penstock(*arguments, "--run", tmp_path / "run")
         assert done.returncode == 2 and reason in done.stderr, (arguments, done.stderr)
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_mel_is_refused_by_its_keys(penstock, tones, whole):

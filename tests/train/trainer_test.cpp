@@ -322,5 +322,45 @@ TEST_F(TrainerTest, RetracesOfARunAreLoggedWithShapeBucketAndUtterances) {
   EXPECT_EQ(log_of(job_.run, "step").back()["retraces"], reported);
 }
 
+TEST_F(TrainerTest, EveryKeyOfTheTrainerDoesSomething) {
+  const std::map<std::string, std::string> values = {
+      {"steps", "7"},           {"epochs", "2"},
+      {"learning_rate", "0.5"}, {"schedule", "constant"},
+      {"warmup_steps", "1"},    {"weight_decay", "1"},
+      {"clip_norm", "0.1"},     {"ema_decay", "0.5"},
+      {"precision", "bf16"},    {"gradient_accumulation_steps", "2"},
+      {"compute_threads", "2"}, {"log_every", "3"},
+      {"val_every", "2"},       {"save_every", "3"},
+      {"keep_checkpoints", "1"}};
+  // The first two belong to whoever makes the model and the settings (test_train_cli.py); the last means
+  // nothing on a CPU.
+  const std::set<std::string> elsewhere = {"model_size", "optimization_level", "plan_steps"};
+  int runs = 0;
+  const auto outcome = [&](const std::string& name, const std::string& value) {
+    TrainJob job = job_;
+    job.run = folder_ / ("key" + std::to_string(runs++));
+    if (name == "epochs") job.config.train.steps = 0, job.config.train.epochs = 1;
+    if (!value.empty()) std::ranges::find(config_keys(), name, &ConfigKey::name)->set(job.config, value);
+    std::string seen;
+    job.view.line = [&](const StepLine& line) { seen += std::to_string(line.step) + " "; };
+    job.view.validation = [&](const Validation& v) { seen += std::to_string(v.loss) + " "; };
+    train(job);
+    for (const std::string& line : course(job.run)) seen += line;
+    std::set<std::string> checkpoints;
+    for (const auto& entry : std::filesystem::directory_iterator(job.run / "checkpoints"))
+      checkpoints.insert(entry.path().filename());
+    for (const std::string& checkpoint : checkpoints) seen += checkpoint;
+    const std::filesystem::path last = *latest_checkpoint(job.run);
+    return seen + read_text(last / "optimizer.safetensors") + std::to_string(load_state(last).threads);
+  };
+  for (const ConfigKey& key : config_keys()) {
+    if (!key.trainer || elsewhere.contains(key.name)) continue;
+    ASSERT_TRUE(values.contains(key.name)) << key.name << ": say in this test what it changes";
+    EXPECT_TRUE(outcome(key.name, values.at(key.name)) != outcome(key.name, "")) << key.name;
+    EXPECT_TRUE(outcome(key.name, "") == outcome(key.name, ""))
+        << key.name << ": the comparison means nothing";
+  }
+}
+
 }  // namespace
 }  // namespace penstock::train
