@@ -440,7 +440,8 @@ int run(Arguments& a) {
     for (const std::string& note : m.dataset->notes) fmt::print(stderr, "note: {}\n", note);
 
   const TuneChoices choices = choices_of(s);
-  const bool open = s.modes.size() * choices.workers.size() * choices.depths.size() * choices.shapes.size() > 1;
+  const bool open =
+      s.modes.size() * choices.workers.size() * choices.depths.size() * choices.shapes.size() > 1;
   measure(a, s.modes, std::ranges::max(choices.workers), open ? 0 : a.step_ms);
 
   constexpr std::int64_t steps = 400;

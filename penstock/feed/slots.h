@@ -147,8 +147,8 @@ class Slot {
   /// Consumer. `sequence` numbers the batches of a run from 1.
   void open(std::uint64_t sequence, Contents contents);
   static constexpr std::int32_t not_open = -1, none_left = -2;
-  /// Workers. The next unclaimed row of batch `sequence`; not_open when the slot has not come round to it yet,
-  /// none_left when all are claimed.
+  /// Workers. The next unclaimed row of batch `sequence`; not_open when the slot has not come round to it
+  /// yet, none_left when all are claimed.
   std::int32_t claim(std::uint64_t sequence);
   /// Workers. The row that was claimed is done; with `error` the batch will not be delivered. True for the
   /// last row.

@@ -28,7 +28,7 @@ def dumped(tmp_path_factory):
     assert ran.returncode == 0, ran.stderr
     with safetensors.safe_open(file, "pt") as opened:
         description = json.loads(opened.metadata()["description"])
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # not a dict
     weights = {k.removeprefix("model."): v.double() for k, v in tensors.items() if k.startswith("model.")}
     return description, weights, tensors
 
@@ -52,7 +52,10 @@ class Tts:
         """[time, width], and the weights of head 0."""
         width = x.shape[1]
         heads = width // self.d["head_width"]
-        split = lambda y: y.reshape(len(y), heads, -1).transpose(0, 1)
+
+        def split(y):
+            return y.reshape(len(y), heads, -1).transpose(0, 1)
+
         q = split(self.linear(name + ".query", x))
         key_value = self.linear(name + ".key_value", memory)
         k, v = split(key_value[:, :width]), split(key_value[:, width:])
