@@ -14,7 +14,7 @@ void add_info(CLI::App& app, Action& action);
 void add_cache(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_tune(CLI::App& app, Action& action);
-/// train and retrace: run by penstock-train.
+/// train, retrace and say: run by penstock-train.
 void add_train(CLI::App& app, Action& action);
 
 }  // namespace penstock::cli

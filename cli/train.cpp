@@ -1,4 +1,4 @@
-// penstock train, retrace: run by `penstock-train`, which knows LibTorch, as this program does not.
+// penstock train, retrace, say: run by `penstock-train`, which knows LibTorch, as this program does not.
 #include <cerrno>
 #include <filesystem>
 #include <string>
@@ -39,7 +39,8 @@ int become_trainer(std::vector<std::string> arguments) {
 void add_train(CLI::App& app, Action& action) {
   for (const auto& [name, help] :
        {std::pair("train", "train a voice; goes on by itself where a run was stopped"),
-        std::pair("retrace", "a few real steps: does every batch find its step planned?")}) {
+        std::pair("retrace", "a few real steps: does every batch find its step planned?"),
+        std::pair("say", "a WAV from a trained checkpoint")}) {
     CLI::App* c = app.add_subcommand(name, help);
     c->set_help_flag();  // the trainer's own
     c->prefix_command();

@@ -1,4 +1,6 @@
-// penstock-train: trains, and checks that training never has to plan a step anew. `penstock train` starts it.
+// penstock-train: trains, checks that training never has to plan a step anew, and speaks. `penstock train`
+// starts it.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <exception>
@@ -13,11 +15,15 @@
 #include "cli/flags.h"
 #include "cli/run.h"
 #include "cli/terminal.h"
+#include "penstock/cache/npy.h"
 #include "penstock/core/error.h"
+#include "penstock/core/file.h"
+#include "penstock/synth/encode.h"
 #include "train/console.h"
 #include "train/levels.h"
 #include "train/retrace.h"
 #include "train/run_folder.h"
+#include "train/say.h"
 #include "train/trainer.h"
 #include "train/tts.h"
 
@@ -166,6 +172,59 @@ int run_retrace(Arguments& a) {
   return found.retraces() > 0 ? found_a_problem : 0;
 }
 
+struct SayArguments {
+  SayOptions options;
+  std::string checkpoint, reference, output = "out.wav", save_mel;
+  bool json = false;
+};
+
+Sound sound_of(const Speech& speech) {
+  Sound sound{.sample_rate = speech.sample_rate};
+  for (const float x : speech.audio)
+    sound.samples.push_back(static_cast<std::int16_t>(std::lround(std::clamp(x, -1.0f, 1.0f) * 32767)));
+  return sound;
+}
+
+int run_say(SayArguments& a) {
+  a.options.checkpoint = a.checkpoint;
+  if (!a.reference.empty()) a.options.reference = a.reference;
+  const Speech speech = say(a.options);
+  const Sound sound = sound_of(speech);
+  write_file(a.output, encode(sound, "wav"));
+  if (!a.save_mel.empty())
+    write_npy(a.save_mel, NpyType::float32, std::array{speech.frames, speech.bins},
+              std::as_bytes(std::span(speech.mel)));
+  if (a.json)
+    cli::print_json({{"output", a.output},
+                     {"seconds", sound.seconds()},
+                     {"frames", speech.frames},
+                     {"ended", speech.ended},
+                     {"averaged", speech.averaged}});
+  else
+    fmt::print("{}: {:.2f} s, {} frames{}\n", a.output, sound.seconds(), speech.frames,
+               speech.ended ? "" : "; cut off, as the model did not find the end (--most-seconds)");
+  return 0;
+}
+
+void add_say(CLI::App& app, cli::Action& action) {
+  auto a = std::make_shared<SayArguments>();
+  CLI::App* c = app.add_subcommand("say", "a WAV from a trained checkpoint");
+  c->add_option("CHECKPOINT", a->checkpoint, "a run's folder, or one of its checkpoints")->required();
+  c->add_option("TEXT", a->options.text, "what to say")->required();
+  c->add_option("-o,--output", a->output, "the WAV file")->capture_default_str()->type_name("FILE");
+  c->add_option("--reference", a->reference, "a clip with the voice and style that are wanted")
+      ->type_name("FILE");
+  c->add_option("--save-mel", a->save_mel, "the mel too, as .npy [frames, bins]")->type_name("FILE");
+  c->add_option("--most-seconds", a->options.most_seconds, "where to cut off what does not end")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 600.0));
+  c->add_flag("--json", a->json, "the result for programs");
+  c->footer(
+      "Examples:\n  penstock say runs/en-nano \"Good morning.\" -o morning.wav\n"
+      "  penstock say runs/en-nano \"Good morning.\" --reference data/en/wavs/s01-000003.wav");
+  c->callback([a, &action] { action = [a] { return run_say(*a); }; });
+}
+
 void add_train(CLI::App& app, cli::Action& action) {
   auto a = std::make_shared<Arguments>();
   CLI::App* c = app.add_subcommand("train", "train a voice; goes on by itself where a run was stopped");
@@ -202,5 +261,6 @@ int main(int argc, char** argv) {
   cli::Action action;
   train::add_train(app, action);
   train::add_retrace(app, action);
+  train::add_say(app, action);
   return cli::run(app, argc, argv, action);
 }

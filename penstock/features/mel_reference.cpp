@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <numbers>
 
+#include "penstock/features/fft.h"
 #include "penstock/features/mel.h"
 #include "penstock/features/mel_tables.h"
 
@@ -11,28 +11,6 @@ namespace penstock {
 namespace {
 
 using Complex = std::complex<double>;
-
-/// Radix 2, decimation in time: `n` points of `in`, `stride` apart. roots[i] = exp(-2 pi j i / (n * stride)).
-void fft(const Complex* in, std::size_t stride, Complex* out, std::size_t n,
-         const std::vector<Complex>& roots) {
-  if (n == 1) {
-    out[0] = in[0];
-    return;
-  }
-  fft(in, 2 * stride, out, n / 2, roots);
-  fft(in + stride, 2 * stride, out + n / 2, n / 2, roots);
-  for (std::size_t k = 0; k < n / 2; ++k) {
-    const Complex even = out[k], odd = roots[k * stride] * out[k + n / 2];
-    out[k] = even + odd;
-    out[k + n / 2] = even - odd;
-  }
-}
-
-std::vector<Complex> roots_of_unity(int n) {
-  std::vector<Complex> roots(n / 2);
-  for (int i = 0; i < n / 2; ++i) roots[i] = std::polar(1.0, -2 * std::numbers::pi * i / n);
-  return roots;
-}
 
 /// The waveform continued beyond its ends. Reflection is numpy.pad's: the end samples are not repeated, a
 /// short clip is reflected again and again, and a single sample goes on for ever.
@@ -54,13 +32,13 @@ void mel_reference(const MelOptions& options, std::span<const float> audio, floa
   const std::vector<double> window = mel_window(options), bank = mel_filterbank(options);
   const int bins = options.n_fft / 2 + 1;
   const std::int64_t frames = options.frames(static_cast<std::int64_t>(audio.size()));
-  const std::vector<Complex> roots = roots_of_unity(options.n_fft);
+  const Fft fft(static_cast<std::size_t>(options.n_fft));
   std::vector<Complex> frame(options.n_fft), transformed(options.n_fft);
   std::vector<double> spectrum(bins);
   for (std::int64_t f = 0; f < frames; ++f) {
     const std::int64_t first = f * options.hop_length - mel_padding(options);
     for (int i = 0; i < options.n_fft; ++i) frame[i] = window[i] * sample_at(audio, first + i, options.pad);
-    fft(frame.data(), 1, transformed.data(), frame.size(), roots);
+    fft.transform(frame.data(), transformed.data());
     for (int k = 0; k < bins; ++k) {
       const double power = std::norm(transformed[k]);
       spectrum[k] = options.power == 2 ? power : std::sqrt(power + options.magnitude_eps);
