@@ -57,21 +57,22 @@ torch::Tensor tokens_of(const fs::path& run, const Config& config, const std::st
 
 /// [1, frames, bins]
 torch::Tensor mel_of(const fs::path& clip, const MelOptions& options) {
-  std::vector<std::byte> bytes;
   try {
     const File file = File::open(clip.c_str());
-    bytes.resize(static_cast<std::size_t>(file.stamp().size));
+    std::vector<std::byte> bytes(static_cast<std::size_t>(file.stamp().size));
     bytes.resize(file.read_at(0, bytes));
+    Decoder decoder({.sample_rate = options.sample_rate});
+    const std::span<const float> audio = decoder.decode(bytes, clip.string());
+    torch::Tensor mel =
+        torch::empty({1, options.frames(static_cast<std::int64_t>(audio.size())), options.n_mels});
+    MelScratch scratch;
+    Mel(options).compute(audio, mel.data_ptr<float>(), options.n_mels, scratch);
+    return mel;
   } catch (const std::system_error& e) {
     throw Error(fmt::format("{}: cannot be read: {}", clip.string(), e.code().message()));
+  } catch (const SampleError& e) {
+    throw Error(e.what());  // it is no sample of a dataset, and cannot be skipped
   }
-  Decoder decoder({.sample_rate = options.sample_rate});
-  const std::span<const float> audio = decoder.decode(bytes, clip.string());
-  torch::Tensor mel =
-      torch::empty({1, options.frames(static_cast<std::int64_t>(audio.size())), options.n_mels});
-  MelScratch scratch;
-  Mel(options).compute(audio, mel.data_ptr<float>(), options.n_mels, scratch);
-  return mel;
 }
 
 /// The averages forget the weights that training began with by e^-(updates x (1 - decay)): before that is

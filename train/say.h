@@ -26,8 +26,8 @@ struct Speech {
       false;  ///< spoken with the averaged weights (EMA): once training has gone on for long enough
 };
 
-/// Throws Error: a folder that is no checkpoint, a character that the run's symbol table does not have;
-/// SampleError for the reference.
+/// Throws Error: a folder that is no checkpoint, a character that the run's symbol table does not have,
+/// a reference that is no audio.
 Speech say(const SayOptions& options);
 
 }  // namespace penstock::train

@@ -43,7 +43,7 @@ std::vector<float> mel_of(const MelOptions& options, std::span<const float> audi
 double distance(const MelOptions& options, std::span<const float> wanted, std::span<const float> got) {
   const auto bins = static_cast<std::size_t>(options.n_mels),
              frames = std::min(wanted.size(), got.size()) / bins;
-  const double unit = options.log == MelLog::ln ? 1 : std::log(10.0) / 10;
+  const double unit = options.log == MelLog::ln ? 1 : std::log(10.0) / 20;
   double sum = 0, count = 0;
   for (std::size_t i = 4 * bins; i < (frames - 4) * bins; ++i)
     if (wanted[i] * unit > -7) sum += std::abs(wanted[i] - got[i]) * unit, ++count;
