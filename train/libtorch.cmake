@@ -1,7 +1,10 @@
 # LibTorch out of the PyPI wheel `torch`, as target penstock_libtorch. The wheel's own TorchConfig.cmake asks for a CUDA
 # toolkit; all that a CPU build needs is the headers and two libraries. PENSTOCK_TORCH is the package's folder.
 if(NOT PENSTOCK_TORCH)
-  file(GLOB found ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch)
+  file(GLOB found ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch ${PROJECT_SOURCE_DIR}/.torch/lib/python3*/site-packages/torch)
+  if(found)
+    list(GET found 0 found)
+  endif()
   set(PENSTOCK_TORCH "${found}" CACHE PATH "The torch package's folder" FORCE)
 endif()
 if(EXISTS "${PENSTOCK_TORCH}/lib/libtorch_cpu.so")
