@@ -50,7 +50,7 @@ def test_what_a_consumer_writes_never_comes_back(tones, tmp_path):
     keys = {**SMALL, "prefetch_buffer_size": 2, "remainder": "pad", "extra": {"f0": extras}, "mel_pad_value": -3.0}
     clean, dirty = penstock.Feed(tones, **keys), penstock.Feed(tones, **keys)
     for _ in range(3 * len(clean)):
-        batch = dirty.next()
+        batch = dirty.next().writable()
         assert same(copied(batch), copied(clean.next()))
         for name in FIELDS:
             getattr(batch, name).view(np.uint8)[...] = 255
@@ -344,7 +344,7 @@ def test_after_a_fork_batches_can_be_read_and_dropped(tones, script):
     def read():
         global batch
         assert float(batch.mel.sum()) == total and len(batch.ids) == 4
-        batch.mel[...] = 0
+        batch.writable().mel[...] = 0
         batch = None
     in_child(read)
     in_child(lambda: None)
