@@ -37,8 +37,6 @@ class Optimizer {
   [[nodiscard]] NamedTensors state() const;
   /// The averaged weights by parameter name; empty without EMA.
   [[nodiscard]] NamedTensors averaged() const;
-  /// All gradients as one vector, with zeros between them: what ranks add up.
-  [[nodiscard]] const torch::Tensor& gradients() const { return gradients_; }
 
  private:
   struct Part {

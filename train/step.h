@@ -4,9 +4,9 @@
 //   step.warm_up(plan.shapes(), bins);                   // every shape once, largest first
 //   for (...) { step.add(batch, window); step.add(batch, window); step.update(lr); ... step.figures() ... }
 //
-// On CUDA forward and backward are captured as a graph per shape, and clip + AdamW + EMA + zeroing as one of
-// their own; on the CPU the same code runs eagerly. A batch whose shape has no plan after warm_up() is a
-// retrace. Nothing in here waits for the device but figures() with `wait`. One thread.
+// Runs eagerly so far, on any device: graphs per shape on CUDA are to come, and `plan` has no effect before.
+// A batch whose shape has no plan after warm_up() is a retrace. Nothing in here waits for the device but
+// figures() with `wait`. One thread.
 #pragma once
 #include <cstdint>
 #include <memory>
