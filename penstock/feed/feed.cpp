@@ -320,7 +320,7 @@ void Feed::State::start() {
 
 void Feed::State::stop() {
   for (std::jthread& worker : workers) worker.request_stop();
-  active.store(std::numeric_limits<int>::max(), std::memory_order_relaxed);  // those that are parked, too
+  active.store(std::numeric_limits<int>::max());  // those that are parked, too
   active.notify_all();
   openings.fetch_add(1, std::memory_order_release);
   openings.notify_all();
@@ -331,8 +331,9 @@ void Feed::State::stop() {
 void Feed::State::activate(int count) {
   for (auto w = workers.size(); w < static_cast<std::size_t>(count); ++w)
     workers.emplace_back([this, w](const std::stop_token& stopping) { work(stopping, w); });
-  // relaxed: what workers work on is handed over by the slots.
-  active.store(count, std::memory_order_relaxed);
+  // Sequentially consistent: notify_all() looks for sleepers first, and must not do so before they can see
+  // this.
+  active.store(count);
   active.notify_all();
 }
 
@@ -428,15 +429,16 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
       .damaged = [this](std::int64_t number, const std::string& reason) { note_damage(number, reason); }};
   RowJob job(inputs, clocks[worker], counters[worker]);
   std::uint64_t sequence = 1, rows = 0;
-  while (!stopping.stop_requested()) {
+  for (;;) {
+    // Read before anything is looked at: a slot that opens or a stop that is asked for from here on has
+    // changed the count, and wait() returns.
+    const std::uint32_t seen = openings.load(std::memory_order_acquire);
+    if (stopping.stop_requested()) return;
     if (const int limit = active.load(std::memory_order_relaxed); static_cast<int>(worker) >= limit) {
       openings.notify_one();  // whatever has woken this one was meant for another
       active.wait(limit, std::memory_order_relaxed);
       continue;
     }
-    // Read before the slot is looked at: a slot that opens in between has changed the count, and wait()
-    // returns.
-    const std::uint32_t seen = openings.load(std::memory_order_acquire);
     Slot& slot = slot_of(sequence);
     const std::int32_t row = slot.claim(sequence);
     if (row == Slot::not_open) {

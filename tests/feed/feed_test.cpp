@@ -389,11 +389,13 @@ TEST(Slot, ABatchThatOpensWhileAWorkerLooksIsNotPassedOver) {
         slot.finish(row);
       else if (row == Slot::none_left)
         passed = sequence++;
+      else
+        std::this_thread::yield();  // both threads may have to share a CPU
     }
   });
   for (std::uint64_t sequence = 1; sequence <= batches; ++sequence) {
     slot.open(sequence, {.plan = {.shape = shapes[0]}, .buffer = buffer});
-    while (passed < sequence) continue;
+    while (passed < sequence) std::this_thread::yield();
     ASSERT_TRUE(slot.ready()) << "batch " << sequence << " was left behind with unclaimed rows";
   }
 }

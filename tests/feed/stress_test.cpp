@@ -101,6 +101,18 @@ TEST(FeedStress, ItCanBeDestroyedAndRestoredAtAnyMoment) {
   }
 }
 
+TEST(FeedStress, WorkersThatAreJustLookingForWorkSeeThatItStops) {
+  const MadeDataset made(8, 1, 2000);
+  Config config = made.config();
+  config.num_workers = 8;
+  config.prefetch_buffer_size = 2;
+  Feed feed(config);
+  for (int round = 0; round < cases(60, 30'000); ++round) {
+    for (int i = round % 4; i > 0; --i) feed.next();
+    feed.reset();
+  }
+}
+
 TEST(FeedStress, ReadErrorsAreSkippedAndNamed) {
   const MadeDataset made(60);
   Config config = made.config();
