@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 import safetensors
@@ -16,6 +17,9 @@ import torch.nn.functional as F
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build"))
 TOOL = next((p for p in (BUILD / "train_model", BUILD / "tests" / "train_model") if p.exists()), None)
+
+sys.path.append(str(ROOT / "bench" / "peers" / "train"))
+import tts as twin  # noqa: E402  # what the trainer is measured against
 
 pytestmark = pytest.mark.skipif(TOOL is None, reason="built without the trainer")
 
@@ -166,3 +170,14 @@ def test_the_description_gives_the_shapes_of_the_weights(dumped):
     assert weights["symbols"].shape == (description["n_symbols"], description["text_width"])
     assert weights["mel_head.weight"].shape == (description["reduction"] * description["bins"], description["decoder_width"])
     assert (weights["mel_mean"].item(), weights["mel_std"].item()) == (description["mel_mean"], description["mel_std"])
+
+
+def test_the_twin_of_the_benchmark_has_the_same_losses(dumped):
+    description, weights, t = dumped
+    model = twin.Tts(description["n_symbols"], description).double().eval()
+    model.load_state_dict(weights)
+    frames = t["mel"].shape[1] // description["reduction"] * description["reduction"]
+    assert t["mel_lengths"].max() <= frames
+    losses = model(t["tokens"], t["token_lengths"], t["mel"][:, :frames].double(), t["mel_lengths"])
+    for name, total in losses.items():
+        assert total.item() == pytest.approx(t["loss." + name].item(), rel=1e-5), name
