@@ -507,7 +507,7 @@ TEST(Tts, NormalisationIsInvertibleAndStored) {
 }
 
 // What a CUDA graph needs, as far as a CPU can tell.
-TEST(TtsModel, ABatchsOperationsDependOnItsShapeAloneAndReadNothingBack) {
+TEST(Tts, ABatchsOperationsDependOnItsShapeAloneAndReadNothingBack) {
   const std::set<std::string> reading = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero",
                                          "aten::nonzero", "aten::equal"};
   const auto reads = [&](const std::vector<std::string>& names) {
