@@ -1,11 +1,13 @@
 #include "cli/run.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <exception>
 #include <new>
-#include <string>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/terminal.h"
 #include "penstock/core/config.h"
@@ -61,6 +63,22 @@ int run(CLI::App& app, int argc, char** argv, const Action& action) {
     fmt::print(stderr, "{}: {}\n", app.get_name(), e.what());
     return found_a_problem;
   }
+}
+
+std::filesystem::path program_folder() {
+  std::error_code none;
+  return std::filesystem::read_symlink("/proc/self/exe", none).parent_path();
+}
+
+void become(std::vector<std::string> arguments) {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  ::execv((program_folder() / arguments.front()).c_str(), argv.data());
+  if (errno == ENOENT) ::execvp(argv.front(), argv.data());
+  if (errno != ENOENT)
+    throw Error(
+        fmt::format("{}: cannot be started: {}", arguments.front(), std::generic_category().message(errno)));
 }
 
 }  // namespace penstock::cli

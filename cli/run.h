@@ -1,5 +1,9 @@
 // What every program of ours does with its command line.
 #pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
@@ -9,5 +13,11 @@ namespace penstock::cli {
 /// Parses, runs what the chosen subcommand left in `action`, says what went wrong, and returns the exit code:
 /// 0, 1 (found a problem), 2 (misuse) or 130 (interrupted).
 int run(CLI::App& app, int argc, char** argv, const Action& action);
+
+/// Where this program lies.
+std::filesystem::path program_folder();
+/// Becomes another program of ours, arguments[0]: the one beside this program, else the one on PATH. Returns
+/// when there is none. Throws Error when it cannot be started.
+void become(std::vector<std::string> arguments);
 
 }  // namespace penstock::cli

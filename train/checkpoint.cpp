@@ -119,7 +119,7 @@ std::string text_of(const ordered_json& value) {
 ordered_json to_json(const RunState& s) {
   ordered_json shapes = ordered_json::array();
   for (const Shape& shape : s.feed.shapes) shapes.push_back({shape.rows, shape.tokens, shape.frames});
-  return {
+  ordered_json out = {
       {"update", s.update},
       {"best_validation", std::isfinite(s.best_validation) ? ordered_json(s.best_validation) : nullptr},
       {"skipped_in_a_row", s.skipped_in_a_row},
@@ -130,6 +130,8 @@ ordered_json to_json(const RunState& s) {
       {"symbols", readable(s.symbols)},
       {"order", readable(s.order)},
       {"random", s.random}};
+  if (!s.device_random.empty()) out["device_random"] = s.device_random;
+  return out;
 }
 
 RunState from_json(const ordered_json& j) {
@@ -145,6 +147,7 @@ RunState from_json(const ordered_json& j) {
   s.model = text_of(j.at("model")), s.mel = text_of(j.at("mel"));
   s.symbols = text_of(j.at("symbols")), s.order = text_of(j.at("order"));
   s.random = j.at("random");
+  s.device_random = j.value("device_random", "");
   return s;
 }
 
@@ -191,8 +194,6 @@ std::vector<std::uint8_t> from_base64(std::string_view text) {
   }
   return bytes;
 }
-
-at::Generator generator() { return at::globalContext().defaultGenerator(torch::Device(torch::kCPU)); }
 
 }  // namespace
 
@@ -265,17 +266,18 @@ void load_tensors(const fs::path& checkpoint, Model& model, Optimizer* optimizer
   assign(into, state.tensors, moments.string());
 }
 
-std::string random_state() {
-  const torch::Tensor state = generator().get_state();
+std::string random_state(torch::Device device) {
+  const torch::Tensor state = at::globalContext().defaultGenerator(device).get_state();
   return base64({state.const_data_ptr<std::uint8_t>(), static_cast<std::size_t>(state.numel())});
 }
 
-void set_random_state(const std::string& state) {
+void set_random_state(const std::string& state, torch::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   std::vector<std::uint8_t> bytes = from_base64(state);
-  const torch::Tensor present = generator().get_state();
+  const torch::Tensor present = generator.get_state();
   if (bytes.size() != static_cast<std::size_t>(present.numel()))
     throw Error(fmt::format("random state: must have {} bytes, but has {}", present.numel(), bytes.size()));
-  generator().set_state(torch::from_blob(bytes.data(), {present.numel()}, torch::kUInt8).clone());
+  generator.set_state(torch::from_blob(bytes.data(), {present.numel()}, torch::kUInt8).clone());
 }
 
 }  // namespace penstock::train

@@ -18,6 +18,7 @@ struct RunState {
   std::int64_t update = 0;          ///< updates done
   FeedState feed;                   ///< behind the last batch that was used
   std::string random;               ///< the generator's state, base64
+  std::string device_random;        ///< that of the accelerator's; empty on the CPU
   int threads = 0;                  ///< torch's: sums depend on it
   std::string model, mel, symbols;  ///< what must stay the same: the keys behind it, as JSON text
   std::string order;                ///< likewise what may change, but starts a new epoch
@@ -39,8 +40,8 @@ RunState load_state(const std::filesystem::path& checkpoint);
 /// the weights. Throws Error naming the path and the first tensor that differs.
 void load_tensors(const std::filesystem::path& checkpoint, Model& model, Optimizer* optimizer);
 
-/// The CPU generator of torch, as text and back.
-std::string random_state();
-void set_random_state(const std::string& state);
+/// The generator of torch for this device, as text and back.
+std::string random_state(torch::Device device = torch::kCPU);
+void set_random_state(const std::string& state, torch::Device device = torch::kCPU);
 
 }  // namespace penstock::train

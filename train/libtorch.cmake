@@ -17,3 +17,16 @@ if(EXISTS "${PENSTOCK_TORCH}/lib/libtorch_cpu.so")
   # Dependants' own: libtorch.so would pull in the CUDA libraries, and -z,now is not needed to find these two.
   target_link_options(penstock_libtorch INTERFACE -Wl,-rpath,${PENSTOCK_TORCH}/lib -Wl,--allow-shlib-undefined)
 endif()
+
+# Its CUDA half, as target penstock_libtorch_cuda: two more libraries, and the CUDA runtime's headers out of the nvidia
+# packages that the wheel depends on, or out of a toolkit.
+if(TARGET penstock_libtorch AND EXISTS "${PENSTOCK_TORCH}/lib/libtorch_cuda.so" AND EXISTS "${PENSTOCK_TORCH}/lib/libc10_cuda.so")
+  file(GLOB nvidia ${PENSTOCK_TORCH}/../nvidia/cu*/include ${PENSTOCK_TORCH}/../nvidia/cuda_runtime/include)
+  find_path(PENSTOCK_CUDA_HEADERS cuda_runtime_api.h HINTS ${nvidia} PATHS /usr/local/cuda/include)
+  if(PENSTOCK_CUDA_HEADERS)
+    add_library(penstock_libtorch_cuda INTERFACE)
+    target_include_directories(penstock_libtorch_cuda SYSTEM INTERFACE ${PENSTOCK_CUDA_HEADERS})
+    target_link_libraries(penstock_libtorch_cuda INTERFACE ${PENSTOCK_TORCH}/lib/libtorch_cuda.so ${PENSTOCK_TORCH}/lib/libc10_cuda.so
+                                                           penstock_libtorch)
+  endif()
+endif()

@@ -6,6 +6,8 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -20,6 +22,7 @@
 #include "penstock/core/file.h"
 #include "penstock/synth/encode.h"
 #include "train/console.h"
+#include "train/graph.h"
 #include "train/levels.h"
 #include "train/retrace.h"
 #include "train/run_folder.h"
@@ -33,10 +36,21 @@ namespace {
 constexpr int found_a_problem = 1, misuse = 2, by_signal = 128;
 
 struct Arguments {
+  std::vector<std::string> command_line;
   std::unique_ptr<cli::ConfigFlags> flags;
   std::string run;
   bool json = false;
 };
+
+/// The same command by the program that links CUDA.
+[[noreturn]] void become_cuda_trainer(std::vector<std::string> command_line) {
+  command_line.front() = "penstock-train-cuda";
+  cli::become(std::move(command_line));
+  throw Error(fmt::format(
+      "device cuda needs penstock-train-cuda, which is neither beside this program ({}) nor on PATH: it "
+      "is built where the torch package has CUDA (pip install torch, then ./run build; docs/gpu.md)",
+      cli::program_folder().string()));
+}
 
 /// The settings, with the level's where neither the file nor a flag says anything. None with --print-config.
 struct Loaded {
@@ -50,6 +64,8 @@ std::optional<Loaded> load(Arguments& a) {
   Loaded loaded;
   if (!a.flags->load(loaded.config)) return std::nullopt;
   loaded.text = a.flags->collect().print(true);
+  if (loaded.config.device.starts_with("cuda") && !links_cuda())
+    become_cuda_trainer(std::move(a.command_line));
   return loaded;
 }
 
@@ -225,8 +241,8 @@ void add_say(CLI::App& app, cli::Action& action) {
   c->callback([a, &action] { action = [a] { return run_say(*a); }; });
 }
 
-void add_train(CLI::App& app, cli::Action& action) {
-  auto a = std::make_shared<Arguments>();
+void add_train(CLI::App& app, cli::Action& action, const std::vector<std::string>& command_line) {
+  auto a = std::make_shared<Arguments>(command_line);
   CLI::App* c = app.add_subcommand("train", "train a voice; goes on by itself where a run was stopped");
   c->add_option("--run", a->run, "the run's folder (default: runs/<dataset>-<size>)")->type_name("RUN");
   c->add_flag("--json", a->json, "the result for programs");
@@ -239,8 +255,8 @@ void add_train(CLI::App& app, cli::Action& action) {
   c->callback([a, &action] { action = [a] { return run_train(*a); }; });
 }
 
-void add_retrace(CLI::App& app, cli::Action& action) {
-  auto a = std::make_shared<Arguments>();
+void add_retrace(CLI::App& app, cli::Action& action, const std::vector<std::string>& command_line) {
+  auto a = std::make_shared<Arguments>(command_line);
   CLI::App* c = app.add_subcommand("retrace", "a few real steps: does every batch find its step planned?");
   c->add_flag("--json", a->json, "the findings for programs");
   a->flags = std::make_unique<cli::ConfigFlags>(*c, std::vector<std::string>{}, true);
@@ -259,8 +275,9 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   cli::Action action;
-  train::add_train(app, action);
-  train::add_retrace(app, action);
+  const std::vector<std::string> command_line(argv, argv + argc);
+  train::add_train(app, action, command_line);
+  train::add_retrace(app, action, command_line);
   train::add_say(app, action);
   return cli::run(app, argc, argv, action);
 }

@@ -36,7 +36,7 @@ std::int64_t RetraceFindings::retraces() const {
 
 RetraceFindings retrace(const RetraceJob& job) {
   const TrainSettings& settings = job.config.train;
-  const StepOptions options = step_options(job.config);
+  const StepOptions options = step_options(job.config, job.make_graphs);
   torch::set_num_threads(settings.compute_threads > 0 ? settings.compute_threads : available_cpus());
   torch::manual_seed(job.config.seed);
   DeviceFeed feed(job.config, {.open = job.open});

@@ -21,6 +21,7 @@ struct RetraceJob {
   Config config;  ///< config.train.steps: how many; auto: 10
   ModelMaker make_model;
   OpenOptions open;
+  GraphsMaker make_graphs = train::make_graphs;
   std::function<void(const std::vector<Shape>& planned, double seconds)> warmed_up;
   std::function<void(const RetraceStep&)> step;
   std::function<int()> signal;  ///< as in TrainJob; ends it early

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/Event.h>
@@ -17,9 +19,10 @@
 namespace penstock::train {
 namespace {
 
-/// What belongs to one shape. A captured graph, which reads `input`, has its place here.
+/// What belongs to one shape.
 struct Plan {
-  ModelBatch input;  ///< memory that stays; undefined on the CPU, where a batch is used where it lies
+  ModelBatch input;              ///< what the graph reads
+  std::unique_ptr<Graph> graph;  ///< none: forward and backward run eagerly, on a batch where it lies
 };
 
 /// What a loss is, without its value: the same in every batch.
@@ -33,8 +36,8 @@ struct Term {
 /// Numbers of an update on their way to the host.
 struct Pending {
   std::int64_t update = 0;
-  torch::Tensor numbers;            ///< on the host: loss, the mean of each term, norm
-  std::optional<c10::Event> there;  ///< none: they are
+  torch::Tensor numbers;          ///< on the host: loss, the mean of each term, norm
+  std::vector<c10::Event> marks;  ///< where its pieces of work begin and end on the device; none on the CPU
 };
 
 /// bfloat16 for the forward pass. Without the cache of cast weights, which would outlive an update inside a
@@ -113,20 +116,20 @@ ModelBatch view(const Batch& batch, torch::Device device) {
           .speakers = tensor(batch.speakers, {s.rows}, "speakers")};
 }
 
-/// The batch as this plan's model reads it.
-ModelBatch fill(Plan& plan, const DeviceBatch& batch, torch::Device device) {
-  if (device.is_cpu()) {
+/// A batch where it lies, for work that is put on the device from here on.
+ModelBatch arrived(const DeviceBatch& batch, torch::Device device) {
+  if (device.is_cpu())
     batch.wait();
-    return view(batch.device(), device);
-  }
-  batch.use_on(stream_of(device).native_handle());
-  const ModelBatch from = view(batch.device(), device);
-  if (!plan.input.mel.defined()) plan.input = empty_input(batch.device().shape, batch.device().bins, device);
+  else
+    batch.use_on(stream_of(device).native_handle());
+  return view(batch.device(), device);
+}
+
+void copy(const ModelBatch& from, ModelBatch& to) {
   const torch::NoGradGuard no_grad;
   for (const auto part : {&ModelBatch::tokens, &ModelBatch::token_lengths, &ModelBatch::mel,
                           &ModelBatch::mel_lengths, &ModelBatch::speakers})
-    (plan.input.*part).copy_(from.*part, true);
-  return plan.input;
+    (to.*part).copy_(from.*part, true);
 }
 
 NamedTensors trained_parameters(const Model& model) {
@@ -157,20 +160,25 @@ struct Step::State {
   StepOptions options;
   std::shared_ptr<Model> model;
   Optimizer optimizer;
-  std::map<Shape, Plan> plans, evaluation_plans;
   bool warm = false;
   std::size_t warmed_up = 0;  ///< shapes
   std::int64_t retraces = 0, updates = 0, batches = 0;
-  std::vector<Term> terms;      ///< of the first forward pass
-  torch::Tensor inverse;        ///< [3] 1 / count of the window, in the order of Per
-  torch::Tensor learning_rate;  ///< []
-  torch::Tensor window;         ///< [1 + terms] loss and means, added up over the window's batches
+  std::vector<Term> terms;        ///< of the first forward pass
+  torch::Tensor inverse;          ///< [3] 1 / count of the window, in the order of Per
+  torch::Tensor learning_rate;    ///< []
+  torch::Tensor window;           ///< [1 + terms] loss and means, added up over the window's batches
+  torch::Tensor numbers;          ///< [2 + terms] what the last window came to, and its norm
+  std::vector<c10::Event> marks;  ///< of the window so far, as in Pending
   std::deque<Pending> pending;
+  std::map<Shape, Plan> plans;
+  std::unique_ptr<Graph> update_graph;
 
   std::vector<Loss> forward(const ModelBatch& input);
   void forward_backward(const ModelBatch& input);
-  torch::Tensor finish_window();
+  void finish_window();
   void expect(const Counts& counts);
+  std::unique_ptr<Graph> run_or_capture(const std::function<void()>& work);
+  void timed(const std::function<void()>& work);
 };
 
 std::vector<Loss> Step::State::forward(const ModelBatch& input) {
@@ -191,6 +199,7 @@ std::vector<Loss> Step::State::forward(const ModelBatch& input) {
   if (terms.empty()) {
     terms = these;
     window = torch::zeros({static_cast<std::int64_t>(1 + terms.size())}, torch::device(options.device));
+    numbers = torch::zeros({static_cast<std::int64_t>(2 + terms.size())}, window.options());
   }
   if (these != terms) throw Error("step: a model's losses must be the same in every batch, but are not");
   return losses;
@@ -198,36 +207,53 @@ std::vector<Loss> Step::State::forward(const ModelBatch& input) {
 
 void Step::State::expect(const Counts& counts) {
   const torch::NoGradGuard no_grad;
-  std::array<float, 3> values{};
-  // A window without valid elements has sums of 0.
-  std::ranges::transform(counts, values.begin(),
-                         [](double n) { return static_cast<float>(n > 0 ? 1 / n : 1); });
-  inverse.copy_(torch::from_blob(values.data(), {3}));
+  // A window without valid elements has sums of 0. Filled one by one: a copy from the host would wait.
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    inverse.select(0, static_cast<std::int64_t>(i)).fill_(counts[i] > 0 ? 1 / counts[i] : 1);
 }
 
 void Step::State::forward_backward(const ModelBatch& input) {
   torch::Tensor total;
-  std::vector<torch::Tensor> numbers(1);
+  std::vector<torch::Tensor> values(1);
   for (const Loss& loss : forward(input)) {
     const torch::Tensor mean = loss.sum * inverse.select(0, static_cast<std::int64_t>(loss.per));
     total = total.defined() ? total + mean * loss.weight : mean * loss.weight;
-    numbers.push_back(mean.detach());
+    values.push_back(mean.detach());
   }
   total.backward();
-  numbers.front() = total.detach();
+  values.front() = total.detach();
   const torch::NoGradGuard no_grad;
-  window.add_(torch::stack(numbers));
+  window.add_(torch::stack(values));
 }
 
-/// Returns what figures are made of, still on the device.
-torch::Tensor Step::State::finish_window() {
+void Step::State::finish_window() {
   const torch::NoGradGuard no_grad;
   const torch::Tensor bad = at::isfinite(window[0]).logical_not().to(torch::kFloat32);
   const torch::Tensor norm = optimizer.update(learning_rate, options.clip_norm, bad);
   optimizer.zero_gradients();
-  torch::Tensor numbers = torch::cat({window, norm.view(1)});
+  at::cat_out(numbers, {window, norm.view(1)});
   window.zero_();
-  return numbers;
+}
+
+/// Runs it once in either case.
+std::unique_ptr<Graph> Step::State::run_or_capture(const std::function<void()>& work) {
+  if (options.graphs) return options.graphs->capture(work);
+  work();
+  return nullptr;
+}
+
+/// Marks its begin and end on the device.
+void Step::State::timed(const std::function<void()>& work) {
+  if (options.device.is_cpu()) return work();
+  const auto mark = [this] {
+    c10::Event event(options.device.type(), c10::EventFlag::BACKEND_DEFAULT);  // that keeps the time
+    event.record(stream_of(options.device));
+    return event;
+  };
+  c10::Event begin = mark();
+  work();
+  marks.push_back(std::move(begin));
+  marks.push_back(mark());
 }
 
 Step::Step(std::shared_ptr<Model> model, const StepOptions& options) {
@@ -255,17 +281,16 @@ void Step::warm_up(std::span<const Shape> shapes, std::int32_t bins) {
   });
   s.expect({});
   for (const Shape& shape : sorted) {
-    ModelBatch input = empty_input(shape, bins, device);
-    s.forward_backward(input);
     Plan& plan = s.plans[shape];
-    if (!device.is_cpu()) plan.input = std::move(input);
+    plan.input = empty_input(shape, bins, device);
+    plan.graph = s.run_or_capture([&s, &plan] { s.forward_backward(plan.input); });
+    if (!plan.graph) plan.input = {};
   }
   if (!sorted.empty()) {
     // What is not finite changes nothing: the whole update runs, without a trace.
     const torch::NoGradGuard no_grad;
     s.window.fill_(std::numeric_limits<float>::quiet_NaN());
-    s.finish_window();
-    s.window.zero_();
+    s.update_graph = s.run_or_capture([&s] { s.finish_window(); });
   }
 
   const torch::NoGradGuard no_grad;
@@ -289,8 +314,14 @@ std::optional<Retrace> Step::add(const DeviceBatch& batch, const Counts& window)
         .utterances = {host.utterances.begin(), host.utterances.end()},
         .cause = fmt::format("shape {} is none of the {} that were planned", text(host.shape), s.warmed_up)};
   }
-  s.expect(window);
-  s.forward_backward(fill(s.plans[host.shape], batch, s.options.device));
+  const ModelBatch input = arrived(batch, s.options.device);
+  Plan& plan = s.plans[host.shape];
+  s.timed([&] {
+    s.expect(window);
+    if (!plan.graph) return s.forward_backward(input);
+    copy(input, plan.input);
+    plan.graph->replay();
+  });
   ++s.batches;
   return retrace;
 }
@@ -299,18 +330,19 @@ void Step::update(double learning_rate) {
   State& s = *state_;
   if (s.batches == 0) throw Error("step: an update needs a batch, but there was none since the last one");
   s.batches = 0;
-  {
+  Pending next{.update = s.updates++};
+  s.timed([&] {
     const torch::NoGradGuard no_grad;
     s.learning_rate.fill_(learning_rate);
-  }
-  Pending next{.update = s.updates++, .numbers = s.finish_window()};
-  if (const torch::Device device = s.options.device; !device.is_cpu()) {
-    torch::Tensor host =
-        torch::empty(next.numbers.sizes(), torch::dtype(torch::kFloat32).pinned_memory(true));
-    next.numbers = host.copy_(next.numbers, true);
-    next.there.emplace(device.type());
-    next.there->record(stream_of(device));
-  }
+    if (s.update_graph)
+      s.update_graph->replay();
+    else
+      s.finish_window();
+    const bool elsewhere = !s.options.device.is_cpu();
+    next.numbers = torch::empty(s.numbers.sizes(), torch::dtype(torch::kFloat32).pinned_memory(elsewhere));
+    next.numbers.copy_(s.numbers, true);
+  });
+  next.marks = std::exchange(s.marks, {});
   s.pending.push_back(std::move(next));
 }
 
@@ -319,12 +351,16 @@ std::vector<Figures> Step::figures(bool wait) {
   std::vector<Figures> result;
   for (; !s.pending.empty(); s.pending.pop_front()) {
     const Pending& first = s.pending.front();
-    if (first.there && wait) first.there->synchronize();
-    if (first.there && !first.there->query()) break;
+    if (!first.marks.empty()) {
+      if (wait) first.marks.back().synchronize();
+      if (!first.marks.back().query()) break;
+    }
     const std::span numbers(first.numbers.const_data_ptr<float>(), 2 + s.terms.size());
     Figures f{.update = first.update, .loss = numbers.front(), .grad_norm = numbers.back()};
     for (std::size_t i = 0; i < s.terms.size(); ++i) f.losses.emplace_back(s.terms[i].name, numbers[1 + i]);
     f.skipped = !std::isfinite(f.loss) || !std::isfinite(f.grad_norm);
+    for (std::size_t i = 0; i < first.marks.size(); i += 2)
+      f.device_ms = f.device_ms.value_or(0) + first.marks[i].elapsedTime(first.marks[i + 1]);
     result.push_back(std::move(f));
   }
   return result;
@@ -335,7 +371,7 @@ std::vector<std::pair<std::string, double>> Step::evaluate(const DeviceBatch& ba
   const torch::NoGradGuard no_grad;
   const Evaluating evaluating(*s.model);
   std::vector<std::pair<std::string, double>> sums;
-  for (const Loss& loss : s.forward(fill(s.evaluation_plans[batch.host().shape], batch, s.options.device)))
+  for (const Loss& loss : s.forward(arrived(batch, s.options.device)))
     sums.emplace_back(loss.name, loss.sum.item<float>());
   return sums;
 }

@@ -149,6 +149,7 @@ class Loop {
 
   const TrainJob& job_;
   const TrainSettings& settings_;
+  const torch::Device device_;
   std::optional<RunLog> log_;
   std::atomic<bool> logging_{false};  // log_ is there: the feed may say what it tuned on a thread of its own
   RunState state_;
@@ -182,9 +183,10 @@ FeedOptions feed_options(const TrainJob& job, std::optional<RunLog>& log, const 
 Loop::Loop(const TrainJob& job)
     : job_(job),
       settings_(job.config.train),
+      device_(compute_device(job.config)),  // first: refuses before anything is made
       feed_(job.config, feed_options(job, log_, logging_)),
       lock_(job.run),
-      step_(made_model(), step_options(job.config)) {
+      step_(made_model(), step_options(job.config, job.make_graphs)) {
   const Config& config = job.config;
   state_.model = step_.model().description();
   state_.mel = mel_keys(config);
@@ -244,6 +246,7 @@ void Loop::resume(const std::filesystem::path& checkpoint) {
   refuse_others(found);
   load_tensors(checkpoint, step_.model(), &step_.optimizer());
   set_random_state(found.random);
+  if (!device_.is_cpu() && !found.device_random.empty()) set_random_state(found.device_random, device_);
   const std::vector<std::string> changed = differences(found.order, state_.order);
   if (changed.empty())
     feed_.restore(found.feed);
@@ -311,6 +314,11 @@ void Loop::one_update() {
 void Loop::finish(OpenUpdate update, const Figures& figures) {
   StepLine& line = update.line;
   Tally& tally = update.tally;
+  if (figures.device_ms) {
+    // The host runs ahead, and then waits in the feed for the device: that is no wait for data.
+    tally.compute_s = *figures.device_ms * 1e-3;
+    tally.data_s = std::clamp(tally.elapsed_s - tally.compute_s, 0.0, tally.data_s);
+  }
   line.loss = figures.loss, line.losses = figures.losses, line.grad_norm = figures.grad_norm;
   line.skipped = figures.skipped;
   line.step_ms = tally.compute_s * 1e3, line.data_ms = tally.data_s * 1e3;
@@ -342,7 +350,11 @@ void Loop::finish(OpenUpdate update, const Figures& figures) {
 }
 
 void Loop::take_figures(bool wait) {
-  for (const Figures& figures : step_.figures(wait)) {
+  const auto asked = Clock::now();
+  const std::vector<Figures> done = step_.figures(wait);
+  // What the host had run ahead: no update's time has it so far.
+  if (wait && !open_.empty()) open_.back().tally.elapsed_s += seconds(Clock::now() - asked);
+  for (const Figures& figures : done) {
     finish(std::move(open_.front()), figures);
     open_.pop_front();
   }
@@ -379,6 +391,7 @@ std::optional<Validation> Loop::validate() {
 
 void Loop::save(bool best) {
   state_.random = random_state();
+  state_.device_random = device_.is_cpu() ? "" : random_state(device_);
   save_checkpoint(job_.run, step_.model(), step_.optimizer(), state_, settings_.keep_checkpoints, best);
 }
 
@@ -463,10 +476,7 @@ TrainResult Loop::run() {
 
 }  // namespace
 
-TrainResult train(const TrainJob& job) {
-  (void)compute_device(job.config);  // refuses before anything is made
-  return Loop(job).run();
-}
+TrainResult train(const TrainJob& job) { return Loop(job).run(); }
 
 torch::Device compute_device(const Config& config) {
   if (config.world != 1) throw Error(fmt::format("world must be 1 in the trainer, but is {}", config.world));
@@ -475,15 +485,21 @@ torch::Device compute_device(const Config& config) {
   if (config.device == "cpu") return torch::kCPU;
   if (config.device == "simulated")
     throw Error("device must be cpu or cuda in the trainer, but is simulated");
-  if (!at::hasCUDA()) throw Error(fmt::format("device {}: this LibTorch sees no CUDA device", config.device));
+  if (!links_cuda())
+    throw Error(
+        fmt::format("device {}: this program is built without CUDA; penstock-train-cuda is built with it",
+                    config.device));
+  if (!at::hasCUDA())
+    throw Error(fmt::format("device {}: LibTorch finds no driver or no CUDA device", config.device));
   return torch::Device(config.device);
 }
 
-StepOptions step_options(const Config& config) {
+StepOptions step_options(const Config& config, const GraphsMaker& graphs) {
   const TrainSettings& t = config.train;
-  return {.device = compute_device(config),
+  const torch::Device device = compute_device(config);
+  return {.device = device,
           .precision = t.precision == ComputePrecision::bf16 ? Precision::bf16 : Precision::fp32,
-          .plan = t.plan_steps,
+          .graphs = t.plan_steps ? graphs(device) : nullptr,
           .optimizer = {.weight_decay = t.weight_decay},
           .clip_norm = t.clip_norm,
           .ema_decay = t.ema_decay};

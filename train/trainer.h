@@ -19,6 +19,7 @@
 
 #include "penstock/core/config.h"
 #include "penstock/feed/device_feed.h"
+#include "train/graph.h"
 #include "train/model.h"
 #include "train/step.h"
 
@@ -33,8 +34,8 @@ struct StepLine {
   double loss = 0;
   NamedValues losses;  ///< by name, without weights
   double learning_rate = 0, grad_norm = 0;
-  double step_ms = 0;  ///< in forward, backward and update
-  double data_ms = 0;  ///< waited for the feed
+  double step_ms = 0;  ///< in forward, backward and update; on an accelerator by its own clock
+  double data_ms = 0;  ///< waited for the feed; on an accelerator no more than it had nothing to do
   /// Accelerator utilisation: the time in steps, as a share of all time since the end of the update before
   /// (validations and checkpoints left out). The first update of a process counts from its first batch on.
   double au = 0;
@@ -88,6 +89,7 @@ struct TrainJob {
   ModelMaker make_model;
   OpenOptions open;
   TrainView view;
+  GraphsMaker make_graphs = train::make_graphs;
   std::function<int()> signal;  ///< the signal that asks for the end, or 0; asked after every update
 };
 
@@ -105,7 +107,7 @@ TrainResult train(const TrainJob& job);
 /// The rest is shared with retrace(). Throws Error for what the trainer cannot do: several ranks, a device
 /// that is not there, mels that are not [frames, bins].
 torch::Device compute_device(const Config& config);
-StepOptions step_options(const Config& config);
+StepOptions step_options(const Config& config, const GraphsMaker& graphs);
 /// Valid frames, tokens and rows.
 Counts counts_of(const Batch& batch);
 RetraceReport report_of(const Retrace& retrace, const Feed& feed, std::int64_t update);

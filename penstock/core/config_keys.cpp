@@ -379,7 +379,7 @@ std::vector<ConfigKey> make_trainer_keys() {
       number<int32_t>("gradient_accumulation_steps", MEMBER(train.gradient_accumulation_steps), 1, 65536,
                       "batches that make one update"),
       boolean("plan_steps", MEMBER(train.plan_steps),
-              "capture the step once for each shape (CUDA graphs: to come, no effect so far)"),
+              "on CUDA: capture the step once for each shape in a graph, and replay it"),
       number_or<int32_t>("compute_threads", "auto", MEMBER(train.compute_threads), 1024,
                          "CPU threads that the step computes with (auto: as the run had, else one per CPU)"),
       choice<OptimizationLevel>("optimization_level", MEMBER(train.optimization_level),

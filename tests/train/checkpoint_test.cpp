@@ -33,6 +33,7 @@ RunState state_at(std::int64_t update) {
   s.update = update;
   s.feed = {.seed = 0xffffffffffffffffu, .epoch = 3, .step = 17, .shapes = {{16, 24, 100}, {16, 48, 200}}};
   s.random = random_state();
+  s.device_random = "AQIDBAUGBwgJCgsMDQ4PEA==";
   s.threads = 2;
   s.model = R"({"kind":"toy","width":16})";
   s.mel = "no JSON \"text\"";
@@ -84,10 +85,10 @@ TEST(Checkpoint, WhatIsSavedIsLoaded) {
   const RunState a = state_at(1200), b = load_state(*checkpoint);
   EXPECT_EQ(a.update, b.update);
   EXPECT_EQ(a.feed, b.feed);
-  EXPECT_EQ(std::tie(a.random, a.threads, a.model, a.mel, a.symbols, a.order, a.best_validation,
-                     a.skipped_in_a_row),
-            std::tie(b.random, b.threads, b.model, b.mel, b.symbols, b.order, b.best_validation,
-                     b.skipped_in_a_row));
+  EXPECT_EQ(std::tie(a.random, a.device_random, a.threads, a.model, a.mel, a.symbols, a.order,
+                     a.best_validation, a.skipped_in_a_row),
+            std::tie(b.random, b.device_random, b.threads, b.model, b.mel, b.symbols, b.order,
+                     b.best_validation, b.skipped_in_a_row));
   Trained other(0);
   load_tensors(*checkpoint, other.step.model(), nullptr);
   EXPECT_TRUE(other.step.model().parameters()[0].eq(2).all().item<bool>());

@@ -13,6 +13,7 @@
 #include "penstock/core/error.h"
 #include "tests/feed/made_dataset.h"
 #include "tests/long_run.h"
+#include "tests/train/fake_graphs.h"
 #include "tests/train/small_model.h"
 #include "train/checkpoint.h"
 #include "train/retrace.h"
@@ -322,6 +323,29 @@ TEST_F(TrainerTest, RetracesOfARunAreLoggedWithShapeBucketAndUtterances) {
   EXPECT_EQ(log_of(job_.run, "step").back()["retraces"], reported);
 }
 
+TEST_F(TrainerTest, CapturedStepsGiveTheSameRunAlsoWhenItIsResumed) {
+  job_.config.train.gradient_accumulation_steps = 2;
+  job_.config.train.val_every = 4;
+  train(job_);
+  const std::vector<std::string> eager = course(job_.run);
+  std::vector<std::shared_ptr<FakeGraphs>> made;
+  job_.make_graphs = [&](torch::Device) { return made.emplace_back(std::make_shared<FakeGraphs>()); };
+  job_.run = folder_ / "captured";
+  run_killed_at(7);
+  train(job_);
+  EXPECT_EQ(course(job_.run), eager);
+  ASSERT_EQ(made.size(), 2u);
+  // Behind the checkpoint of step 5: seven updates of two batches each.
+  EXPECT_EQ(made[1]->captured, 3u);
+  EXPECT_EQ(made[1]->calls.size(), 3u + 7 * 3);
+
+  job_.config.train.plan_steps = false;
+  job_.run = folder_ / "not-planned";
+  train(job_);
+  EXPECT_EQ(course(job_.run), eager);
+  EXPECT_EQ(made.size(), 2u) << "plan_steps: false captures nothing";
+}
+
 TEST_F(TrainerTest, EveryKeyOfTheTrainerDoesSomething) {
   const std::map<std::string, std::string> values = {
       {"steps", "7"},           {"epochs", "2"},
@@ -332,8 +356,8 @@ TEST_F(TrainerTest, EveryKeyOfTheTrainerDoesSomething) {
       {"compute_threads", "2"}, {"log_every", "3"},
       {"val_every", "2"},       {"save_every", "3"},
       {"keep_checkpoints", "1"}};
-  // The first two belong to whoever makes the model and the settings (test_train_cli.py); the last means
-  // nothing on a CPU.
+  // The first two belong to whoever makes the model and the settings (test_train_cli.py); the last has a test
+  // above, as it changes no result.
   const std::set<std::string> elsewhere = {"model_size", "optimization_level", "plan_steps"};
   int runs = 0;
   const auto outcome = [&](const std::string& name, const std::string& value) {
