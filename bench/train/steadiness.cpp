@@ -1,5 +1,5 @@
-// How steady a step's time is: every batch of the feed is trained on, and right behind it a batch that never changes, of the same
-// shape. What they differ by is the data's doing; the rest is the machine's.
+// How steady a step's time is: every batch of the feed is trained on, and right behind it a batch that never
+// changes, of the same shape. What they differ by is the data's doing; the rest is the machine's.
 //
 //   train_steadiness DIR auto|runtime BATCHES      one JSON line; the mode is preprocessing_mode
 #include <chrono>
@@ -60,7 +60,8 @@ int main(int argc, char** argv) {
   if (std::string(argv[2]) == "runtime") config.preprocessing_mode = PreprocessingMode::runtime;
   torch::set_num_threads(available_cpus());
   DeviceFeed feed(config);
-  train::Step step(train::make_tts({.n_symbols = feed.feed().dataset().symbols.size()}), train::step_options(config));
+  train::Step step(train::make_tts({.n_symbols = feed.feed().dataset().symbols.size()}),
+                   train::step_options(config, train::make_graphs));
   step.warm_up(feed.feed().plan().shapes(), config.mel.n_mels);
 
   std::map<Shape, OfShape> shapes;
