@@ -22,9 +22,9 @@ from evidence import Line, at_least, at_most, below, judged
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs/evidence.md"
 DATA = pathlib.Path(os.environ.get("PENSTOCK_PROVE_DATA", ROOT / "build/prove-data")).absolute()
-NPY, LARGE = (DATA.with_name(DATA.name + suffix) for suffix in ("-npy", "-large"))
+NPY, LARGE, OVERFIT = (DATA.with_name(DATA.name + suffix) for suffix in ("-npy", "-large", "-overfit"))
 PEERS = pathlib.Path(os.environ.get("PENSTOCK_PEER_ENVS", ROOT / "build/peers")).absolute()
-REQUIREMENTS = {"venv": "requirements-main.txt", "venv-tf": "requirements-tf.txt"}
+REQUIREMENTS = {"venv": "peers/live/requirements-main.txt", "venv-tf": "peers/live/requirements-tf.txt", "venv-train": "train/requirements.txt"}
 TCMALLOC = {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
 PEER_SCRIPTS = {  # task: script, environment, variables: what is fastest for each
     "live": [
@@ -101,19 +101,24 @@ def prepare_data():
         subprocess.run(["build/penstock", "synth", DATA, "--clips", "1000", "--seed", "1"], cwd=ROOT, check=True)
 
 
-def prepare_peers():
-    """The peers' Python environments, made again when their requirements change, and the allocator that some of them like best.
-    Environments in a folder that the caller named are taken as they are."""
-    for name, file in REQUIREMENTS.items():
-        wanted, stamp = ROOT / "bench/peers/live" / file, PEERS / name / "requirements.installed"
+def prepare_environments(*names):
+    """Python environments of their own, made again when their requirements change. Those in a folder that the caller named are taken as
+    they are."""
+    for name in names:
+        wanted, stamp = ROOT / "bench" / REQUIREMENTS[name], PEERS / name / "requirements.installed"
         python = PEERS / name / "bin/python"
         ready = stamp.exists() and stamp.read_text() == wanted.read_text()
         if ready or (python.exists() and "PENSTOCK_PEER_ENVS" in os.environ):
             continue
-        print(f"   making the peers' environment {name}", flush=True)
+        print(f"   making the Python environment {name}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", PEERS / name], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", wanted], check=True)
         shutil.copy(wanted, stamp)
+
+
+def prepare_peers():
+    """The peers' environments, and the allocator that some of them like best."""
+    prepare_environments("venv", "venv-tf")
     if not glob.glob("/usr/lib/*/libtcmalloc_minimal.so.4"):
         as_root = [] if os.geteuid() == 0 else ["sudo"]
         subprocess.run([*as_root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "libtcmalloc-minimal4"], check=True)
@@ -654,6 +659,23 @@ def train_start(shell, rounds=5):
         began = time.time()
         first.append(train_lines(shell, "--steps", 1)[0]["t"] - began)
     yield at_most("from the command to the end of the first optimizer step", median(first), 10, " s", 1)
+
+
+@proof("eight utterances, learned by heart and spoken")
+def overfit(shell):
+    prepare_environments("venv-train")
+    found = json.loads(shell(PEERS / "venv-train/bin/python", "bench/train/overfit.py", OVERFIT).splitlines()[-1])
+    sentences = found["sentences"]
+    for s in sentences:
+        yield Line(f"“{s['text']}”: distance to its own target, to the nearest other; length", "",
+                   f"{s['own']:.2f}, {s['nearest']:.2f}; {s['length']:.3f}")
+    yield Line(f"training of {found['steps']:,} steps: seconds, CPU seconds", "", f"{found['seconds']:.0f}, {found['cpu_seconds']:.0f}")
+    yield below("DTW mel distance to the own target in times of that to the nearest other, the worst", found["ratio"], 1 / 3, "x", 3)
+    yield at_most("length against the target's, the farthest off", found["length_error"], 0.1, digits=3)
+    yield judged("right sentence picked by pocketsphinx, of eight", ">= 7", str(found["heard_said"]),
+                 len(sentences) == 8 and found["heard_said"] >= 7)
+    yield Line("the same for the clips themselves, for Griffin-Lim of their true mels", "",
+               f"{found['heard_original']}, {found['heard_ceiling']}")
 
 
 @proof("the module with every Python that can be had")
