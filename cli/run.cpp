@@ -26,6 +26,7 @@ std::string unexpected(const CLI::App& app) {
   std::string key = argument.substr(std::min<std::size_t>(2, argument.size()));
   std::replace(key.begin(), key.end(), '-', '_');
   std::string nearest = argument.starts_with("--") ? nearest_key(key) : "";
+  if (nearest == key) nearest.clear();  // it exists, and another command has it
   std::replace(nearest.begin(), nearest.end(), '_', '-');
   return nearest.empty() ? argument + ": not expected here; --help lists what is"
                          : fmt::format("{}: unknown flag; did you mean --{}?", argument, nearest);

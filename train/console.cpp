@@ -75,7 +75,7 @@ void Console::summary(const Summary& s) {
   note(
       fmt::format("performance over {}: compute {:.1f} ms, data {:.2f} ms a step ({:.2f}% of both); AU "
                   "{:.3f}; limited by {}; "
-                  "{:.0f} frames/s, padding {:.1f}%; {} after {} were planned; feed of {}:{}",
+                  "{:.0f} frames/s, padding {:.1f}%; {} with {} planned; feed of {}:{}",
                   cli::count_text(s.updates, "step"), s.compute_s / n * 1e3, s.data_s / n * 1e3,
                   all > 0 ? s.data_s / all * 100 : 0.0, s.au, s.limit, s.frames_per_s, s.padding * 100,
                   cli::count_text(s.retraces, "retrace"), cli::count_text(s.planned - s.retraces, "shape"),

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,12 +17,11 @@
 #include "cli/run.h"
 #include "cli/terminal.h"
 #include "penstock/cache/npy.h"
-#include "penstock/core/error.h"
 #include "penstock/core/file.h"
 #include "penstock/synth/encode.h"
 #include "train/console.h"
 #include "train/graph.h"
-#include "train/levels.h"
+#include "train/program.h"
 #include "train/retrace.h"
 #include "train/run_folder.h"
 #include "train/say.h"
@@ -32,8 +30,6 @@
 
 namespace penstock::train {
 namespace {
-
-constexpr int found_a_problem = 1, misuse = 2, by_signal = 128;
 
 struct Arguments {
   std::vector<std::string> command_line;
@@ -52,77 +48,30 @@ struct Arguments {
       cli::program_folder().string()));
 }
 
-/// The settings, with the level's where neither the file nor a flag says anything. None with --print-config.
-struct Loaded {
-  Config config;
-  std::string text;
-};
-std::optional<Loaded> load(Arguments& a) {
-  const OptimizationLevel level = a.flags->collect().config().train.optimization_level;
-  for (const auto& [key, value] : level_settings(level))
-    a.flags->set_default(key, value, fmt::format("configs/levels/{}.yaml", level_name(level)));
-  Loaded loaded;
-  if (!a.flags->load(loaded.config)) return std::nullopt;
-  loaded.text = a.flags->collect().print(true);
-  if (loaded.config.device.starts_with("cuda") && !links_cuda())
+/// None with --print-config. Does not come back where another program has to go on.
+std::optional<LoadedSettings> load(Arguments& a) {
+  std::optional<LoadedSettings> loaded = load_settings(*a.flags);
+  if (loaded && loaded->config.device.starts_with("cuda") && !links_cuda())
     become_cuda_trainer(std::move(a.command_line));
   return loaded;
 }
 
-/// Centre and deviation for a mel whose floor and loudest speech lie this far apart; see TtsOptions.
-void normalise(TtsOptions& options, const MelOptions& mel) {
-  const auto logged = [&](double x) {
-    return mel.log == MelLog::ln ? std::log(x) : (mel.log == MelLog::db ? 10 : 1) * std::log10(x);
-  };
-  const double low = logged(mel.floor), high = logged(std::exp(2.0 * mel.power));
-  options.mel_mean = (low + high) / 2;
-  options.mel_std = (high - low) / 6;
-}
-
 std::shared_ptr<Model> make_model(const Config& config, const Dataset& dataset) {
-  TtsOptions options{.n_symbols = dataset.symbols.size(),
-                     .bins = config.mel.n_mels,
-                     .sizes = sizes_named(config.train.model_size)};
-  normalise(options, config.mel);
+  const MelRange range = mel_range(config.mel);
+  const TtsOptions options{.n_symbols = dataset.symbols.size(),
+                           .bins = config.mel.n_mels,
+                           .sizes = sizes_named(config.train.model_size),
+                           .mel_mean = range.mean,
+                           .mel_std = range.deviation};
   return make_tts(options, compute_device(config));
 }
 
-/// Bars while the dataset is opened; a signal there ends the program, as nothing has begun.
-struct Opening {
-  cli::ProgressBar indexing{"indexing"}, building{"caching"};
-  OpenOptions options{
-      .progress = [this](std::size_t done, std::size_t total) { indexing.update(done, total); },
-      .building =
-          [this](std::size_t done, std::size_t total, std::uint64_t bytes) {
-            indexing.clear();
-            building.update(done, total, bytes);
-          }};
-};
-
 int run_train(Arguments& a) {
-  const std::optional<Loaded> loaded = load(a);
+  const std::optional<LoadedSettings> loaded = load(a);
   if (!loaded) return 0;
   const std::filesystem::path run =
       a.run.empty() ? default_run(loaded->config) : std::filesystem::path(a.run);
-  Opening opening;
-  Console console;
-  if (!a.json) console.note(fmt::format("run {}", run.string()));
-  const TrainResult result = train({.config = loaded->config,
-                                    .run = run,
-                                    .config_text = loaded->text,
-                                    .make_model = make_model,
-                                    .open = opening.options,
-                                    .view = a.json ? TrainView{} : console.view(),
-                                    .signal = cli::interrupt_signal});
-  console.clear();
-  if (a.json) cli::print_json(result_json(result, run.string()));
-  if (result.signal != 0) {
-    fmt::print(stderr, "interrupted: step {} is saved in {}\n", result.summary.step, run.string());
-    return by_signal + result.signal;
-  }
-  if (result.not_finite.empty()) return 0;
-  fmt::print(stderr, "penstock-train: {}\n", result.not_finite);
-  return found_a_problem;
+  return train_and_show(*loaded, run, make_model, a.json);
 }
 
 void print_check(const Config& config) {
@@ -163,7 +112,7 @@ void print_findings(const RetraceFindings& found) {
 }
 
 int run_retrace(Arguments& a) {
-  const std::optional<Loaded> loaded = load(a);
+  const std::optional<LoadedSettings> loaded = load(a);
   if (!loaded) return 0;
   Opening opening;
   RetraceJob job{.config = loaded->config,

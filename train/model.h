@@ -12,6 +12,7 @@
 
 #include <torch/torch.h>
 
+#include "penstock/core/mel_options.h"
 #include "penstock/core/types.h"
 
 namespace penstock::train {
@@ -55,5 +56,12 @@ class Model : public torch::nn::Module {
   /// Two models with the same text have the same tensors.
   [[nodiscard]] virtual std::string description() const = 0;
 };
+
+/// With which (mel - mean) / deviation has the size that layers like, whatever the preset: its floor and
+/// loudest speech lie three deviations from the mean.
+struct MelRange {
+  double mean = 0, deviation = 1;
+};
+MelRange mel_range(const MelOptions& mel);
 
 }  // namespace penstock::train

@@ -55,7 +55,7 @@ Optimizer::Optimizer(const NamedTensors& parameters, const AdamWOptions& options
 torch::Tensor Optimizer::update(const torch::Tensor& learning_rate, double clip_norm,
                                 const torch::Tensor& bad) {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor norm =
+  torch::Tensor norm =
       at::linalg_vector_norm(at::linalg_vector_norm(gradients_.view({-1, piece}), 2, at::IntArrayRef{1}), 2);
   const torch::Tensor skip = at::isfinite(norm).logical_not().logical_or(bad.ne(0)).to(torch::kFloat32);
   const torch::Tensor go = 1 - skip;

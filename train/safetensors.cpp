@@ -26,14 +26,14 @@ using nlohmann::ordered_json;
 
 static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
 
-struct Type {
+struct NamedType {
   const char* name;
   torch::ScalarType scalar;
 };
-constexpr std::array types{Type{"F64", torch::kFloat64}, Type{"F32", torch::kFloat32},
-                           Type{"F16", torch::kFloat16}, Type{"BF16", torch::kBFloat16},
-                           Type{"I64", torch::kInt64},   Type{"I32", torch::kInt32},
-                           Type{"U8", torch::kUInt8},    Type{"BOOL", torch::kBool}};
+constexpr std::array types{NamedType{"F64", torch::kFloat64}, NamedType{"F32", torch::kFloat32},
+                           NamedType{"F16", torch::kFloat16}, NamedType{"BF16", torch::kBFloat16},
+                           NamedType{"I64", torch::kInt64},   NamedType{"I32", torch::kInt32},
+                           NamedType{"U8", torch::kUInt8},    NamedType{"BOOL", torch::kBool}};
 constexpr const char* metadata_key = "__metadata__";
 constexpr std::size_t length_bytes = 8;
 /// What other readers of the format accept. A longer one is not a header.
@@ -48,7 +48,7 @@ std::string padded_header(const NamedTensors& tensors, const std::map<std::strin
   if (!metadata.empty()) header[metadata_key] = metadata;
   std::size_t offset = 0;
   for (const auto& [name, tensor] : tensors) {
-    const auto* type = std::ranges::find(types, tensor.scalar_type(), &Type::scalar);
+    const auto* type = std::ranges::find(types, tensor.scalar_type(), &NamedType::scalar);
     if (type == types.end())
       throw Error(
           fmt::format("{}: has a type that cannot be stored: {}", name, c10::toString(tensor.scalar_type())));
@@ -106,7 +106,7 @@ Entry read_entry(const std::string& name, const json& value) {
     return n.is_number_unsigned() && n.get<std::uint64_t>() < 1ULL << 62;
   };
   expect(dtype.is_string(), "dtype must be a text");
-  const auto* type = std::ranges::find(types, dtype.get<std::string>(), &Type::name);
+  const auto* type = std::ranges::find(types, dtype.get<std::string>(), &NamedType::name);
   expect(type != types.end(), "dtype must be one of F64, F32, F16, BF16, I64, I32, U8, BOOL");
   expect(shape.is_array() && std::ranges::all_of(shape, whole), "shape must be a list of sizes");
   expect(offsets.is_array() && offsets.size() == 2 && std::ranges::all_of(offsets, whole),

@@ -192,6 +192,10 @@ Loop::Loop(const TrainJob& job)
   state_.mel = mel_keys(config);
   state_.symbols = symbol_keys(config, feed_.feed().dataset());
   state_.order = order_keys(config);
+  for (const std::string& text : feed_.feed().dataset().notes) note(text);
+  if (const std::size_t left_out = feed_.feed().plan().rejected().size(); left_out > 0)
+    note(fmt::format("{} of {} utterances are too long or empty and are left out (penstock info names them)",
+                     left_out, feed_.feed().dataset().members.size()));
   if (const auto checkpoint = latest_checkpoint(job.run)) resume(*checkpoint);
   state_.threads = torch::get_num_threads();
 
@@ -213,6 +217,7 @@ Loop::Loop(const TrainJob& job)
       "event",
       json{{"event", state_.update > 0 ? "resume" : "start"}, {"step", state_.update}, {"steps", total_}}
           .dump());
+  if (state_.update >= total_) return;  // nothing left to do
   const auto warming = Clock::now();
   step_.warm_up(feed_.feed().plan().shapes(), config.mel.n_mels);
   note(fmt::format("{} {} planned in {:.1f} s", step_.planned(), step_.planned() == 1 ? "shape" : "shapes",

@@ -35,6 +35,7 @@ class Recogniser : public Model {
 
   /// [rows, frames / 2, n_symbols] log-probabilities.
   torch::Tensor outputs(const torch::Tensor& mel, const torch::Tensor& lengths) const;
+  [[nodiscard]] std::int64_t blank() const { return options_.blank; }
 
  private:
   RecogniserOptions options_;

@@ -125,6 +125,14 @@ std::uint64_t SymbolTable::fingerprint() const {
   return h;
 }
 
+std::string SymbolTable::text(std::span<const std::int32_t> ids) const {
+  std::string text;
+  for (const std::int32_t id : ids)
+    if (id >= first_character && id < size())
+      text += to_utf8(characters_[static_cast<std::size_t>(id - first_character)]);
+  return text;
+}
+
 void SymbolTable::save(const std::filesystem::path& path) const {
   std::string text = fmt::format("{}{}\n", file_magic, size());
   std::int32_t id = 0;

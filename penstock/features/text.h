@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -51,6 +52,8 @@ class SymbolTable {
     return first_character + static_cast<std::int32_t>(characters_.size());
   }
   [[nodiscard]] std::uint64_t fingerprint() const;
+  /// The characters of these ids as UTF-8; PAD, BOS, EOS, BLANK and what is no id of the table are left out.
+  [[nodiscard]] std::string text(std::span<const std::int32_t> ids) const;
 
   /// A small UTF-8 text file: `penstock-symbols<TAB>version<TAB>symbols`, then a symbol a line in id order,
   /// as `5<TAB>U+0061<TAB>a`. The last column is for people; characters that nobody can see have none. load()

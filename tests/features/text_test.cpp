@@ -186,6 +186,16 @@ TEST(SymbolTable, GivesIdsInCodePointOrder) {
     EXPECT_EQ(symbols.id(c), -1);
 }
 
+TEST(SymbolTable, TextOfIdsIsWhatTheyWereMadeOf) {
+  const SymbolTable symbols = table(U"بbaب a中😀");
+  std::vector<std::int32_t> ids = {SymbolTable::bos};
+  for (const char32_t c : std::u32string_view(U"ab 中ب😀a"))
+    ids.insert(ids.end(), {symbols.id(c), SymbolTable::blank});
+  ids.insert(ids.end(), {SymbolTable::eos, SymbolTable::pad, symbols.size(), -1});
+  EXPECT_EQ(symbols.text(ids), "ab 中ب😀a");
+  EXPECT_EQ(symbols.text({}), "");
+}
+
 TEST(SymbolTable, AnEmptyOneHasTheSpecialSymbolsOnly) {
   EXPECT_EQ(SymbolTable().size(), 4);
   EXPECT_EQ(SymbolTable().id(U'a'), -1);

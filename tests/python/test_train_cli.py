@@ -155,7 +155,8 @@ def test_the_feeds_commands_take_the_trainers_keys_from_a_file_in_silence(pensto
     shown = penstock("info", "--config", file, "--print-config")
     assert shown.returncode == 0 and shown.stderr == ""
     assert "model_size: tiny" in shown.stdout and "weight_decay" not in shown.stdout
-    assert penstock("info", "--model-size", "tiny").returncode == 2
+    asked = penstock("info", "--model-size", "tiny")
+    assert asked.returncode == 2 and "--model-size: not expected here" in asked.stderr
 
 
 def test_retrace_finds_none_with_static_shapes(penstock, tones):

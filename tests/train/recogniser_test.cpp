@@ -2,8 +2,10 @@
 
 #include <limits>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "examples/ctc/hearing.h"
 #include "tests/train/random_batch.h"
 
 namespace penstock::train {
@@ -33,22 +35,15 @@ TEST(Recogniser, ItsLossFalls) {
   }
   EXPECT_LT(last, first / 4);
 
-  // What it says without repetitions and blanks is the text.
   model.eval();
-  torch::NoGradGuard no_grad;
-  const torch::Tensor best = model.outputs(batch.mel, batch.mel_lengths).argmax(2);
-  for (std::int64_t row = 0; row < 2; ++row) {
-    std::vector<std::int64_t> said, text;
-    std::int64_t before = options.blank;
-    for (std::int64_t i = 0; i < (batch.mel_lengths[row].item<int>() + 1) / 2; ++i) {
-      const auto symbol = best[row][i].item<std::int64_t>();
-      if (symbol != before && symbol != options.blank) said.push_back(symbol);
-      before = symbol;
-    }
-    for (int i = 0; i < batch.token_lengths[row].item<int>(); ++i)
-      text.push_back(batch.tokens[row][i].item<int>());
-    EXPECT_EQ(said, text);
+  const std::vector<Tokens> heard = hear(model, batch.mel, batch.mel_lengths);
+  ASSERT_EQ(heard.size(), 4u);
+  for (std::size_t row = 0; row < 2; ++row) {
+    const std::int32_t* text = batch.tokens[static_cast<std::int64_t>(row)].data_ptr<std::int32_t>();
+    EXPECT_EQ(heard[row],
+              Tokens(text, text + batch.token_lengths[static_cast<std::int64_t>(row)].item<int>()));
   }
+  EXPECT_THAT(heard[3], testing::IsEmpty());
 }
 
 TEST(Recogniser, PaddingChangesNothing) {
@@ -72,6 +67,15 @@ TEST(Recogniser, EmptyRowsGiveNothingAndFiniteGradients) {
   EXPECT_EQ(loss.item<float>(), 0);
   loss.backward();
   for (const auto& p : model.parameters()) EXPECT_TRUE(torch::isfinite(p.grad()).all().item<bool>());
+}
+
+TEST(EditDistance, IsTheLeastNumberOfChanges) {
+  const Tokens kitten = {10, 8, 19, 19, 4, 13}, sitting = {18, 8, 19, 19, 8, 13, 6};
+  EXPECT_EQ(edit_distance(kitten, sitting), 3);
+  EXPECT_EQ(edit_distance(sitting, kitten), 3);
+  EXPECT_EQ(edit_distance(kitten, kitten), 0);
+  EXPECT_EQ(edit_distance(kitten, {}), 6);
+  EXPECT_EQ(edit_distance({}, sitting), 7);
 }
 
 }  // namespace

@@ -1,3 +1,3 @@
 # recogniser_test.cpp tests the example.
-target_sources(test_train PRIVATE ${PROJECT_SOURCE_DIR}/examples/ctc/recogniser.cpp)
+target_link_libraries(test_train PRIVATE ctc_recogniser)
 target_precompile_headers(test_train PRIVATE <torch/torch.h>)

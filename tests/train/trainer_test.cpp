@@ -26,6 +26,7 @@ using testing::Contains;
 using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::ThrowsMessage;
 
 std::vector<json> log_of(const std::filesystem::path& run, const std::string& kind) {
@@ -157,9 +158,19 @@ TEST_F(TrainerTest, AFinishedRunHasNothingLeftToDoAndMoreStepsGoOn) {
   notes_.clear();
   EXPECT_FALSE(train(job_).last.has_value());
   EXPECT_THAT(notes_, Contains(HasSubstr("nothing left to do: 12 of 12")));
+  EXPECT_THAT(notes_, Not(Contains(HasSubstr("planned")))) << "that would take its time for nothing";
   job_.config.train.steps = 14;
   EXPECT_EQ(train(job_).summary.updates, 2);
   EXPECT_EQ(log_of(job_.run, "step").size(), 14u);
+}
+
+TEST_F(TrainerTest, WhatIsTooLongIsCountedInANote) {
+  std::int32_t longest = 0;
+  for (const Lengths& each : open_dataset(job_.config).lengths) longest = std::max(longest, each.frames);
+  job_.config.max_mel_frames = longest - 1;
+  job_.config.train.steps = 1;
+  train(job_);
+  EXPECT_THAT(notes_, Contains(HasSubstr("utterances are too long or empty and are left out")));
 }
 
 TEST_F(TrainerTest, AnotherMelModelOrSymbolTableIsRefusedByName) {
