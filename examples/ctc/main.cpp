@@ -50,7 +50,7 @@ void show_hearing(Config config, Recogniser& model) {
   for (std::int64_t i = 0; i < feed.plan().steps_per_epoch(); ++i) {
     const Batch batch = feed.next();
     const Shape& shape = batch.shape;
-    const auto tensor = [](const auto& span, std::vector<std::int64_t> sizes, torch::ScalarType type) {
+    const auto tensor = [](const auto& span, const std::vector<std::int64_t>& sizes, torch::ScalarType type) {
       return torch::from_blob(const_cast<void*>(static_cast<const void*>(span.data())), sizes, type);
     };
     const std::vector<Tokens> heard =
