@@ -1,6 +1,7 @@
 """What the Python tests share: the built programs, small datasets, made once, and processes of their own."""
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build"))
+
+# A shell's background job ignores Ctrl-C, and so would all that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
