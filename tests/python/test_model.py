@@ -179,5 +179,6 @@ def test_the_twin_of_the_benchmark_has_the_same_losses(dumped):
     frames = t["mel"].shape[1] // description["reduction"] * description["reduction"]
     assert t["mel_lengths"].max() <= frames
     losses = model(t["tokens"], t["token_lengths"], t["mel"][:, :frames].double(), t["mel_lengths"])
+    assert {"loss." + name for name in losses} == {name for name in t if name.startswith("loss.")}
     for name, total in losses.items():
         assert total.item() == pytest.approx(t["loss." + name].item(), rel=1e-5), name
