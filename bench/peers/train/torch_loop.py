@@ -83,7 +83,7 @@ def main(data, source, shapes, steps):
     assert np.isfinite(loss.item())
     valid, padded, waits, computes = (np.array(a[WARM_UP:]) for a in (valid, padded, waits, computes))
     print(json.dumps({"frames_per_second": valid.sum() / (waits + computes).sum(), "padding": 1 - valid.sum() / padded.sum(),
-                      "step_ms": computes.mean() * 1e3, "data_ms": waits.mean() * 1e3}), flush=True)
+                      "step_ms": computes.mean() * 1e3, "data_ms": waits.mean() * 1e3, "seconds": (waits + computes).tolist()}), flush=True)
 
 
 if __name__ == "__main__":
