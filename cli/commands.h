@@ -1,6 +1,8 @@
 // The subcommands: each registers its flags and, when it is chosen, leaves what is to be run.
 #pragma once
 #include <functional>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -14,6 +16,8 @@ void add_info(CLI::App& app, Action& action);
 void add_cache(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_tune(CLI::App& app, Action& action);
+/// `command`: what followed `--`.
+void add_diagnose(CLI::App& app, Action& action, const std::vector<std::string>& command);
 /// train, retrace and say: run by penstock-train.
 void add_train(CLI::App& app, Action& action);
 

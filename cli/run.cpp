@@ -66,6 +66,15 @@ int run(CLI::App& app, int argc, char** argv, const Action& action) {
   }
 }
 
+std::vector<std::string> take_command(int& argc, char** argv, std::string_view subcommand) {
+  if (argc < 2 || argv[1] != subcommand) return {};
+  char** mark = std::find(argv, argv + argc, std::string_view("--"));
+  if (mark == argv + argc) return {};
+  std::vector<std::string> command(mark + 1, argv + argc);
+  argc = static_cast<int>(mark - argv);
+  return command;
+}
+
 std::filesystem::path program_folder() {
   std::error_code none;
   return std::filesystem::read_symlink("/proc/self/exe", none).parent_path();

@@ -2,6 +2,7 @@
 #pragma once
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +14,10 @@ namespace penstock::cli {
 /// Parses, runs what the chosen subcommand left in `action`, says what went wrong, and returns the exit code:
 /// 0, 1 (found a problem), 2 (misuse) or 130 (interrupted).
 int run(CLI::App& app, int argc, char** argv, const Action& action);
+
+/// Takes `-- COMMAND ...` off the arguments of a subcommand that wraps a command and has positionals of its
+/// own, which would take it. Empty when there is none.
+std::vector<std::string> take_command(int& argc, char** argv, std::string_view subcommand);
 
 /// Where this program lies.
 std::filesystem::path program_folder();

@@ -52,4 +52,10 @@ std::string age_text(double seconds);
 /// `1 record`, `2 records`.
 std::string count_text(std::int64_t count, const std::string& noun);
 
+/// Broken between words at `width` columns; every line but the first begins with `indent` spaces, and each
+/// ends.
+std::string wrapped(const std::string& text, std::size_t width, std::size_t indent = 0);
+/// Every line behind `indent` spaces.
+std::string indented(const std::string& text, std::size_t indent);
+
 }  // namespace penstock::cli
