@@ -137,17 +137,18 @@ void print_findings(const RunDiagnosis& d) {
   }
 }
 
+std::string headline(const std::string& run, const RunDiagnosis& d) {
+  const std::string steps = count_text(static_cast<std::int64_t>(d.steps), "step");
+  if (d.step.mean <= 0)
+    return fmt::format("{}: {}, no step time: one takes {:.0f} ms ({}).", run, steps, d.batch.mean,
+                       band_name(d.band));
+  if (d.healthy())
+    return fmt::format("{}: healthy. {}, AU {:.2f}: the device computes and hardly waits.", run, steps, d.au);
+  return fmt::format("{}: {}, AU {:.2f} ({}).", run, steps, d.au, band_name(d.band));
+}
+
 void print_page(const std::string& run, const RunDiagnosis& d) {
-  if (d.healthy() && d.step.mean > 0) {
-    fmt::print("{}: healthy. {}, AU {:.2f}: the device computes and hardly waits.\n\n", run,
-               count_text(static_cast<std::int64_t>(d.steps), "step"), d.au);
-  } else if (d.step.mean > 0) {
-    fmt::print("{}: {}, AU {:.2f} ({}).\n\n", run, count_text(static_cast<std::int64_t>(d.steps), "step"),
-               d.au, band_name(d.band));
-  } else {
-    fmt::print("{}: {}, no step time: a batch takes {:.0f} ms ({}).\n\n", run,
-               count_text(static_cast<std::int64_t>(d.steps), "batch"), d.batch.mean, band_name(d.band));
-  }
+  fmt::print("{}\n", wrapped(headline(run, d), 80));
   print_times(d);
   print_swing(d);
   print_feed(d);
