@@ -121,8 +121,9 @@ class Device {
   virtual std::unique_ptr<DeviceStage> stage(BatchSource source, const StageOptions& options) = 0;
 };
 
-/// `cpu`, `cuda`, `cuda:1`, or `simulated`: a stand-in that copies with 12 GB/s after 10 us. Throws Error
-/// saying what is missing: the runtime's library, one of its functions, a driver, a device of this number.
+/// `cpu`, `cuda`, `cuda:1`, or `simulated`: a stand-in that copies with 12 GB/s after 10 us (or with
+/// PENSTOCK_SIMULATED_BANDWIDTH bytes a second). Throws Error saying what is missing: the runtime's library,
+/// one of its functions, a driver, a device of this number.
 std::shared_ptr<Device> open_device(const std::string& name);
 
 }  // namespace penstock

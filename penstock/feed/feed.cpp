@@ -135,6 +135,7 @@ struct Feed::State {
   void activate(int workers);
   void tune(Clock::time_point now);
   void begin_window(Clock::time_point now);
+  [[nodiscard]] CpuTime worker_cpu() const;
   [[nodiscard]] int depth() const { return tuner.effort().depth; }
   void work(const std::stop_token& stopping, std::size_t worker);
   void fill(RowJob& job, Slot& slot, std::int32_t row);
@@ -171,7 +172,8 @@ struct Feed::State {
   std::vector<StageClock> clocks;
   std::vector<CacheCounter> counters;
 
-  std::vector<CpuMeter> meters;
+  mutable std::mutex meter_mutex;  // one reader at a time
+  mutable std::vector<CpuMeter> meters;
   std::vector<SleepCounter> sleeps;
   Autotuner tuner;
   /// What the autotuner's present window has seen so far, and where the workers' sums stood at its beginning.
@@ -282,6 +284,7 @@ FeedStats Feed::stats() const {
   FeedStats stats{.samples = s.delivered_rows,
                   .wait = s.wait,
                   .buffers = static_cast<std::int64_t>(s.pool->made()),
+                  .worker_cpu = s.worker_cpu(),
                   .active_workers = s.active.load(std::memory_order_relaxed),
                   .depth = s.depth(),
                   .tune_changes = s.tune_changes};
@@ -361,6 +364,17 @@ void Feed::State::open_next(Slot& slot) {
 
 // ---- the autotuner ----
 
+CpuTime Feed::State::worker_cpu() const {
+  const std::lock_guard lock(meter_mutex);
+  CpuTime sum;
+  for (CpuMeter& meter : meters) {
+    const CpuTime time = meter.read();
+    sum.running += time.running;
+    sum.ready += time.ready;
+  }
+  return sum;
+}
+
 void Feed::State::begin_window(Clock::time_point now) {
   window = {.began = now};
   for (const StageClock& clock : clocks) {
@@ -368,11 +382,7 @@ void Feed::State::begin_window(Clock::time_point now) {
     for (std::size_t i = 0; i < stage_count; ++i)
       window.row_seconds += static_cast<double>(clock.nanoseconds(i)) * 1e-9;
   }
-  for (CpuMeter& meter : meters) {
-    const CpuTime time = meter.read();
-    window.cpu.running += time.running;
-    window.cpu.ready += time.ready;
-  }
+  window.cpu = worker_cpu();
   for (const SleepCounter& sleep : sleeps) {
     window.watched += sleep.watched.load(std::memory_order_relaxed);
     window.slept += sleep.slept.load(std::memory_order_relaxed);

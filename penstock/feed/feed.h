@@ -66,6 +66,7 @@ struct FeedStats {
   double ring_level = 0;     ///< batches that were ready when next() was called, on average
   std::int64_t buffers = 0;  ///< batch buffers that there are
   CacheStats cache;
+  CpuTime worker_cpu;                 ///< of all workers
   int active_workers = 0, depth = 0;  ///< at present
   std::int64_t tune_changes = 0;
 };

@@ -1,0 +1,162 @@
+#include "penstock/feed/what_if.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "penstock/monitor/series.h"
+
+namespace penstock {
+namespace {
+
+constexpr std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
+
+template <typename Get>
+std::vector<double> each(const std::vector<ObservedBatch>& batches, const Get& get) {
+  std::vector<double> values;
+  for (const ObservedBatch& b : batches) values.push_back(std::invoke(get, b));
+  return values;
+}
+
+template <typename Get>
+double mean(const std::vector<ObservedBatch>& batches, const Get& get) {
+  return summarise(each(batches, get)).mean;
+}
+
+/// Batches for which the consumer waited far longer than for most: rare ones, or it is not a stall but the
+/// rule.
+std::vector<bool> stalled(const Observation& seen) {
+  constexpr double rare = 0.15, least = 5e-3;
+  const double usual = summarise(each(seen.batches, &ObservedBatch::data)).p50;
+  const double cycle = summarise(each(seen.batches, &ObservedBatch::elapsed)).p50;
+  std::vector<bool> is(seen.batches.size());
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < is.size(); ++i) {
+    is[i] = seen.batches[i].data - usual > std::max(least, 1.5 * cycle);
+    count += is[i];
+  }
+  if (static_cast<double>(count) > rare * static_cast<double>(is.size())) is.assign(is.size(), false);
+  return is;
+}
+
+/// What the device's side takes for a batch.
+double consumer_cycle(const Demand& d, bool overlapped) {
+  return overlapped ? std::max(d.step + d.compile, d.copy) : d.step + d.compile + d.copy_wait;
+}
+
+/// The least that a batch can take, by its largest demand.
+double bound(const Demand& d, bool overlapped) { return std::max(consumer_cycle(d, overlapped), d.fill); }
+
+/// What is lost to unevenness beyond the bound shrinks with the filling that is uneven.
+double cycle_of(const Demand& without, const Demand& d, bool overlapped) {
+  const double shrunk = d.fill > 0 ? std::min(1.0, without.fill / d.fill) : 1;
+  return bound(without, overlapped) + (d.loss - d.stall) * shrunk + without.stall;
+}
+
+/// How much of a row's time goes away with its waiting for CPUs that others had.
+double share_of_others(const Demand& d, const Observation& seen) {
+  constexpr double noticed = 0.15;  // CPUs
+  const double row = d.row_running + d.row_ready + d.row_asleep;
+  if (seen.other_cpus < noticed || row <= 0) return 0;
+  const double own = std::max(0, seen.workers - seen.cpus) * d.row_running / row;  // waits for each other
+  return d.row_ready / row * seen.other_cpus / (seen.other_cpus + own);
+}
+
+}  // namespace
+
+std::string_view cause_name(Cause cause) {
+  static constexpr std::string_view names[] = {"step",    "storage", "cold", "decode", "mel", "features",
+                                               "workers", "ring",    "copy", "stall",  "cpu", "shapes"};
+  return names[static_cast<std::size_t>(cause)];
+}
+
+Demand demand_of(const Observation& seen) {
+  Demand d{.cycle = mean(seen.batches, &ObservedBatch::elapsed),
+           .step = mean(seen.batches, &ObservedBatch::step),
+           .compile = mean(seen.batches, &ObservedBatch::compile),
+           .copy = seen.copy_seconds,
+           .copy_wait = mean(seen.batches, &ObservedBatch::copy)};
+  const std::vector<bool> stall = stalled(seen);
+  const double usual = summarise(each(seen.batches, &ObservedBatch::data)).p50;
+  std::array<double, stage_count> steady{};
+  double rows = 0, steady_rows = 0, frames = 0, worked = 0;
+  for (std::size_t i = 0; i < seen.batches.size(); ++i) {
+    const ObservedBatch& b = seen.batches[i];
+    rows += static_cast<double>(b.rows), frames += static_cast<double>(b.valid_frames);
+    for (const double s : b.stages) worked += s;
+    if (stall[i]) d.stall += b.data - usual, d.stalls += 1;
+    // A call that stood still adds its time when it ends: here or one batch later.
+    if (stall[i] || (i > 0 && stall[i - 1])) continue;
+    steady_rows += static_cast<double>(b.rows);
+    for (std::size_t s = 0; s < stage_count; ++s) steady[s] += b.stages[s];
+  }
+  const auto n = static_cast<double>(seen.batches.size());
+  d.stall /= n, d.stalls /= n;
+  d.rows = rows / n, d.frames = frames / std::max(1.0, rows);
+  // The workers' rows need not be the consumer's, but over a run they are as many.
+  double row = 0;
+  for (std::size_t s = 0; s < stage_count; ++s)
+    row += d.row[s] = steady_rows > 0 ? steady[s] / steady_rows : 0;
+  d.fill = row * d.rows / std::max(1, seen.workers);
+  d.row_running = std::min(row, seen.worker_cpu.running / std::max(1.0, rows));
+  d.row_ready = std::min(row - d.row_running, seen.worker_cpu.ready / std::max(1.0, rows));
+  d.row_asleep = std::max(0.0, row - d.row_running - d.row_ready);
+  d.loss = std::max(d.stall, d.cycle - std::max(d.step + d.compile + d.copy_wait, d.fill));
+  return d;
+}
+
+std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nominal& nominal,
+                            bool overlapped) {
+  std::vector<WhatIf> found;
+  const auto add = [&](Cause cause, const Demand& without) {
+    const double cycle = std::min(d.cycle, cycle_of(without, d, overlapped));
+    if (cycle < 0.99 * d.cycle) found.push_back({.cause = cause, .cycle = cycle});
+  };
+  // Rows take longer while others have the CPUs: what is unusual about a stage is what it costs beyond that.
+  const double others = share_of_others(d, seen);
+  const double stretch = 1 / std::max(0.05, 1 - others);
+  const auto without_excess = [&](Stage stage, double usual) {
+    Demand without = d;
+    const double excess = std::max(0.0, d.row[index_of(stage)] - 1.5 * usual * stretch);
+    without.fill -= excess * d.rows / std::max(1, seen.workers);
+    return without;
+  };
+  const double wav = nominal.read + d.frames * nominal.wav_bytes_per_frame * nominal.read_byte;
+  const bool warm = seen.read_again > 0 && seen.read_again < 0.5 * d.row[index_of(Stage::read)];
+  add(warm ? Cause::cold : Cause::storage, without_excess(Stage::read, wav));
+  add(Cause::cold, without_excess(Stage::cache, nominal.cached_row + d.frames * nominal.cached_frame));
+  add(Cause::decode, without_excess(Stage::decode, d.frames * nominal.decode_frame));
+  add(Cause::mel, without_excess(Stage::mel, d.frames * nominal.mel_frame));
+  if (others > 0) {
+    Demand without = d;
+    without.fill *= 1 - others;
+    add(Cause::cpu, without);
+  }
+  if (seen.workers < seen.cpus) {
+    Demand without = d;
+    without.fill *= static_cast<double>(seen.workers) / seen.cpus;
+    add(Cause::workers, without);
+  }
+  Demand steady = d;
+  steady.stall = 0;
+  add(Cause::stall, steady);
+  Demand compiled = d;
+  compiled.compile = 0;
+  add(Cause::shapes, compiled);
+  Demand copied = d;
+  copied.copy = copied.copy_wait = 0;
+  add(Cause::copy, copied);
+  std::ranges::stable_sort(found, {}, &WhatIf::cycle);
+  return found;
+}
+
+double cycle_when_cached(const Demand& d, const Observation& seen, const Nominal& nominal, bool overlapped) {
+  Demand cached = d;
+  const double stretch = 1 / std::max(0.05, 1 - share_of_others(d, seen));
+  const double row = (nominal.cached_row + d.frames * nominal.cached_frame) * stretch;
+  cached.fill = std::min(d.fill, row * d.rows / std::max(1, std::min(seen.workers, seen.cpus)));
+  cached.stall = 0;  // they are met where audio is read and computed
+  return std::min(d.cycle, cycle_of(cached, d, overlapped));
+}
+
+}  // namespace penstock
