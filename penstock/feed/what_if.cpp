@@ -79,11 +79,10 @@ Demand demand_of(const Observation& seen) {
   const std::vector<bool> stall = stalled(seen);
   const double usual = summarise(each(seen.batches, &ObservedBatch::data)).p50;
   std::array<double, stage_count> steady{};
-  double rows = 0, steady_rows = 0, frames = 0, worked = 0;
+  double rows = 0, steady_rows = 0, frames = 0;
   for (std::size_t i = 0; i < seen.batches.size(); ++i) {
     const ObservedBatch& b = seen.batches[i];
     rows += static_cast<double>(b.rows), frames += static_cast<double>(b.valid_frames);
-    for (const double s : b.stages) worked += s;
     if (stall[i]) d.stall += b.data - usual, d.stalls += 1;
     // A call that stood still adds its time when it ends: here or one batch later.
     if (stall[i] || (i > 0 && stall[i - 1])) continue;
@@ -130,6 +129,7 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
   if (others > 0) {
     Demand without = d;
     without.fill *= 1 - others;
+    without.stall = 0;  // who gets no CPU stands still
     add(Cause::cpu, without);
   }
   if (seen.workers < seen.cpus) {
@@ -137,9 +137,12 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
     without.fill *= static_cast<double>(seen.workers) / seen.cpus;
     add(Cause::workers, without);
   }
-  Demand steady = d;
-  steady.stall = 0;
-  add(Cause::stall, steady);
+  constexpr double mostly_others = 0.3;
+  if (others < mostly_others) {
+    Demand steady = d;
+    steady.stall = 0;
+    add(Cause::stall, steady);
+  }
   Demand compiled = d;
   compiled.compile = 0;
   add(Cause::shapes, compiled);

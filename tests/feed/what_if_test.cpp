@@ -1,0 +1,147 @@
+#include "penstock/feed/what_if.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace penstock {
+namespace {
+
+using testing::IsEmpty;
+
+constexpr double ms = 1e-3, us = 1e-6;
+constexpr double frames = 500;
+const Nominal plain{};
+
+/// What a row costs in plain circumstances.
+constexpr std::array<double, stage_count> plain_row = {60 * us, 40 * us, 250 * us, 1 * us, 0, 2 * us};
+
+struct Circumstances {
+  std::array<double, stage_count> row = plain_row;
+  double step = 10 * ms, compile = 0, copy = 0, copy_wait = 0;
+  int workers = 2, cpus = 2;
+  double asleep = 0, ready = 0;  // of a row
+  double other_cpus = 0, read_again = 50 * us;
+  int stall_every = 0;  // batches
+  double stall = 0;
+};
+
+/// 100 batches of a feed that fills as fast as it can: batches take the longer of filling and computing.
+Observation observed(const Circumstances& c) {
+  Observation o{.workers = c.workers,
+                .depth = 8,
+                .cpus = c.cpus,
+                .other_cpus = c.other_cpus,
+                .copy_seconds = c.copy,
+                .read_again = c.read_again};
+  double row = 0;
+  for (const double s : c.row) row += s;
+  const double fill = 16 * row / c.workers, compute = c.step + c.compile + c.copy_wait;
+  for (int i = 0; i < 100; ++i) {
+    ObservedBatch b{.data = std::max(0.0, fill - compute),
+                    .copy = c.copy_wait,
+                    .compile = c.compile,
+                    .step = c.step,
+                    .rows = 16,
+                    .valid_frames = static_cast<std::int64_t>(16 * frames)};
+    for (std::size_t s = 0; s < stage_count; ++s) b.stages[s] = 16 * c.row[s];
+    if (c.stall_every > 0 && i % c.stall_every == 7) {
+      b.data += c.stall;
+      b.stages[0] += 2 * c.stall;
+    }
+    b.elapsed = b.data + compute;
+    o.seconds += b.elapsed;
+    o.worker_cpu.running += 16 * (row - c.asleep - c.ready);
+    o.worker_cpu.ready += 16 * c.ready;
+    o.batches.push_back(b);
+  }
+  return o;
+}
+
+std::vector<WhatIf> causes(const Circumstances& c, bool overlapped = false) {
+  const Observation o = observed(c);
+  return what_if(demand_of(o), o, plain, overlapped);
+}
+
+Circumstances with_stage(Stage stage, double seconds) {
+  Circumstances c;
+  c.row[static_cast<std::size_t>(stage)] = seconds;
+  return c;
+}
+
+TEST(WhatIf, NothingIsBlamedWhereTheDeviceIsTheLimit) { EXPECT_THAT(causes({}), IsEmpty()); }
+
+TEST(WhatIf, NothingIsUnusualWhereTheMachineIsJustTooSlow) {
+  EXPECT_THAT(causes({.step = 1 * ms}), IsEmpty());
+}
+
+TEST(WhatIf, ASlowStageIsNamed) {
+  const auto first = [](const Circumstances& c) { return causes(c).at(0).cause; };
+  Circumstances slow_disk = with_stage(Stage::read, 4 * ms);
+  slow_disk.asleep = 3.9 * ms;
+  slow_disk.read_again = 4 * ms;
+  EXPECT_EQ(first(slow_disk), Cause::storage);
+  slow_disk.read_again = 50 * us;
+  EXPECT_EQ(first(slow_disk), Cause::cold);
+  EXPECT_EQ(first(with_stage(Stage::decode, 4 * ms)), Cause::decode);
+  EXPECT_EQ(first(with_stage(Stage::mel, 4 * ms)), Cause::mel);
+}
+
+TEST(WhatIf, OfTwoSlowStagesTheOneWhoseRemovalBringsMoreComesFirst) {
+  Circumstances c = with_stage(Stage::decode, 3 * ms);
+  c.row[static_cast<std::size_t>(Stage::mel)] = 2 * ms;
+  const auto found = causes(c);
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_EQ(found[0].cause, Cause::decode);
+  EXPECT_EQ(found[1].cause, Cause::mel);
+  // Without decoding 2.1 ms of a row are left, which 8 rows for each of two workers make 17 ms.
+  EXPECT_NEAR(found[0].cycle, 17 * ms, 1 * ms);
+}
+
+TEST(WhatIf, FreeCpusAreNamedWhenNoWorkerUsesThem) {
+  const auto found = causes({.step = 4 * ms, .workers = 1, .cpus = 2});
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].cause, Cause::workers);
+  EXPECT_NEAR(found[0].cycle, 4 * ms, 0.1 * ms);
+}
+
+TEST(WhatIf, CopiesAreNamedBesideStepsAndInTurnWithThem) {
+  const auto in_turn = causes({.copy = 5 * ms, .copy_wait = 5 * ms});
+  ASSERT_EQ(in_turn.size(), 1);
+  EXPECT_EQ(in_turn[0].cause, Cause::copy);
+  EXPECT_NEAR(in_turn[0].cycle, 10 * ms, 0.1 * ms);
+  const auto beside = causes({.copy = 25 * ms, .copy_wait = 15 * ms}, true);
+  ASSERT_EQ(beside.size(), 1);
+  EXPECT_EQ(beside[0].cause, Cause::copy);
+}
+
+TEST(WhatIf, NewShapesAreNamed) {
+  const auto found = causes({.compile = 20 * ms});
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].cause, Cause::shapes);
+  EXPECT_NEAR(found[0].cycle, 10 * ms, 0.1 * ms);
+}
+
+TEST(WhatIf, AStallNowAndThenIsNotTakenForSlowStorage) {
+  const auto found = causes({.stall_every = 25, .stall = 200 * ms});
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].cause, Cause::stall);
+  EXPECT_NEAR(found[0].cycle, 10 * ms, 0.1 * ms);
+}
+
+TEST(WhatIf, RowsThatWaitForACpuBlameWhoeverHasIt) {
+  Circumstances c{.step = 4 * ms, .ready = 1400 * us, .other_cpus = 1.6};
+  for (double& s : c.row) s *= 5;  // every stage takes as much longer
+  const auto found = causes(c);
+  ASSERT_GE(found.size(), 1);
+  EXPECT_EQ(found[0].cause, Cause::cpu);
+  c.other_cpus = 0;
+  for (const WhatIf& w : causes(c)) EXPECT_NE(w.cause, Cause::cpu);
+}
+
+TEST(WhatIf, TheCacheTakesAwayWhatComputingCosts) {
+  const Observation o = observed(with_stage(Stage::mel, 4 * ms));
+  EXPECT_NEAR(cycle_when_cached(demand_of(o), o, plain, false), 10 * ms, 0.1 * ms);
+}
+
+}  // namespace
+}  // namespace penstock
