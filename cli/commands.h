@@ -20,5 +20,7 @@ void add_tune(CLI::App& app, Action& action);
 void add_diagnose(CLI::App& app, Action& action, const std::vector<std::string>& command);
 /// train, retrace and say: run by penstock-train.
 void add_train(CLI::App& app, Action& action);
+/// scan: run by Python.
+void add_scan(CLI::App& app, Action& action);
 
 }  // namespace penstock::cli

@@ -21,5 +21,6 @@ int main(int argc, char** argv) {
   cli::add_tune(app, action);
   cli::add_diagnose(app, action, cli::take_command(argc, argv, "diagnose"));
   cli::add_train(app, action);
+  cli::add_scan(app, action);
   return cli::run(app, argc, argv, action);
 }

@@ -1,0 +1,5 @@
+import jax
+
+for seed in range(5):
+    jax.clear_caches()
+    run(seed)

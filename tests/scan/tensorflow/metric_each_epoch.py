@@ -1,0 +1,11 @@
+import tensorflow as tf
+
+mean = tf.keras.metrics.Mean()
+for epoch in range(10):
+    for batch in dataset:
+        with tf.GradientTape() as tape:
+            loss = model(batch)
+        optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+        mean.update_state(loss)
+    print(epoch, mean.result().numpy())
+    mean.reset_state()

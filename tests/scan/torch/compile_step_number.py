@@ -1,0 +1,11 @@
+import torch
+
+
+@torch.compile
+def train_step(batch, step):
+    return batch * step
+
+
+def main(loader):
+    for step, batch in enumerate(loader):
+        train_step(batch, step)  # expect: python-number-argument=hint
