@@ -9,22 +9,27 @@ for batch in feed:
 from . import cache
 from ._penstock import Batch, DeviceArray, Symbols
 from ._penstock import version as __version__
+from ._warming import warm_up
 from .dataset import info, synth
 from .errors import Error, SampleError
 from .features import mel, tokens
 from .feed import Feed
+from .guard import RetraceError, guard
 
 __all__ = [
     "Batch",
     "DeviceArray",
     "Error",
     "Feed",
+    "RetraceError",
     "SampleError",
     "Symbols",
     "__version__",
     "cache",
+    "guard",
     "info",
     "mel",
     "synth",
     "tokens",
+    "warm_up",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Callable, Generic, TypeVar
 
+from . import _recent
 from . import keys as _keys
 from . import settings as _settings
 from ._penstock import Batch, Core, Settings, Symbols
@@ -34,6 +35,7 @@ class _Batches(Generic[T]):
         if self._left <= 0:
             raise StopIteration
         batch = self._core.next()
+        _recent.add(batch)
         self._left -= 1
         return batch if self._convert is None else self._convert(batch)  # type: ignore[return-value]
 
@@ -104,7 +106,9 @@ class Feed:
 
     def next(self) -> Batch:
         """The next batch; an epoch follows the other."""
-        return self._core.next()
+        batch = self._core.next()
+        _recent.add(batch)
+        return batch
 
     def _to_the_end(self, convert: Callable[[Batch], T] | None, device: str | None) -> Iterator[T]:
         self._move_to(device)
