@@ -1,4 +1,7 @@
-// penstock train, retrace, say: run by `penstock-train`, which knows LibTorch, as this program does not.
+// penstock train, retrace, say: run by `penstock-train`, which knows LibTorch, as this program does not; the
+// retraces of a Python loop are found by Python.
+#include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +13,31 @@
 #include "penstock/core/error.h"
 
 namespace penstock::cli {
+namespace {
+
+bool is_of_python(const std::vector<std::string>& arguments) {
+  return std::ranges::any_of(
+      arguments, [](const std::string& a) { return a == "--python" || a.starts_with("--python="); });
+}
+
+/// penstock.retrace by the Python that started this program, else by the one on PATH. A build folder brings
+/// its package.
+[[noreturn]] void become_retrace_of_python(const std::vector<std::string>& arguments) {
+  const char* python = std::getenv("PENSTOCK_PYTHON");
+  std::vector<std::string> words = {python != nullptr ? python : "python3", "-m", "penstock.retrace"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const std::filesystem::path package = program_folder() / "python";
+  if (exists(package / "penstock")) {
+    const char* given = std::getenv("PYTHONPATH");
+    ::setenv("PYTHONPATH",
+             fmt::format("{}{}{}", package.string(), given ? ":" : "", given ? given : "").c_str(), 1);
+  }
+  become(std::move(words));
+  throw Error("python3 is not on PATH: --python needs the Python that your training loop runs with");
+}
+
+}  // namespace
+
 void add_train(CLI::App& app, Action& action) {
   for (const auto& [name, help] :
        {std::pair("train", "train a voice; goes on by itself where a run was stopped"),
@@ -20,6 +48,8 @@ void add_train(CLI::App& app, Action& action) {
     c->prefix_command();
     c->callback([c, &action] {
       action = [c]() -> int {
+        if (c->get_name() == "retrace" && is_of_python(c->remaining()))
+          become_retrace_of_python(c->remaining());
         std::vector<std::string> arguments = {"penstock-train", c->get_name()};
         for (std::string& argument : c->remaining()) arguments.push_back(std::move(argument));
         become(std::move(arguments));

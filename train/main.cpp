@@ -211,7 +211,8 @@ void add_retrace(CLI::App& app, cli::Action& action, const std::vector<std::stri
   a->flags = std::make_unique<cli::ConfigFlags>(*c, std::vector<std::string>{}, true);
   c->footer(
       "Exit code 1 on a retrace.\nExamples:\n  penstock retrace data/en --steps 10\n"
-      "  penstock retrace data/en --config my.yaml --shapes dynamic");
+      "  penstock retrace data/en --config my.yaml --shapes dynamic\n"
+      "  penstock retrace --python train.py:main         a Python loop (--python FILE --help)");
   c->callback([a, &action] { action = [a] { return run_retrace(*a); }; });
 }
 

@@ -70,7 +70,7 @@ def kept(thing: Any) -> Iterator[None]:
     def variables() -> list[Any]:
         return [thing] if hasattr(thing, "assign") else list(thing.variables)
 
-    values = {id(variable): np.array(variable) for variable in variables()}
+    values = {id(variable): np.array(variable.numpy()) for variable in variables()}
     try:
         yield
     finally:

@@ -40,8 +40,10 @@ class Optimized:
         called = called.forward if isinstance(called, torch.nn.Module) else called
         self._parameters = _signature.Parameters(getattr(called, "_torchdynamo_orig_callable", called))
 
-    def mark(self) -> tuple[int, int]:
-        return utils.counters["frames"]["total"], len(utils.graph_break_reasons)
+    def mark(self) -> tuple[int, int, int, Any]:
+        frames = utils.counters["frames"]
+        metrics = utils._compilation_metrics
+        return frames["total"], frames["ok"], len(utils.graph_break_reasons), metrics[-1] if metrics else None
 
     def entries(self) -> None:
         return None
@@ -58,13 +60,13 @@ class Optimized:
         found["torch.autocast"] = {"value": _autocast()}
         return found
 
-    def examine(self, before: tuple[int, int]) -> Compilation:
-        total, breaks = (max(now - then, 0) for now, then in zip(self.mark(), before))
-        frames = _last_frames(total)
+    def examine(self, before: tuple[int, int, int, Any]) -> Compilation:
+        _, ok, breaks = (max(now - then, 0) for now, then in zip(self.mark()[:3], before[:3]))
+        frames = _frames_after(before[3])
         failed = [frame for frame in frames if frame.fail_reason]
         limits = [frame for frame in failed if _LIMIT.search(frame.fail_reason)]
         return Compilation(
-            count=total - len(failed),
+            count=ok,
             reason="; ".join(dict.fromkeys(filter(None, map(_reason, frames)))),
             fallback=f"the limit of {_limit()} recompilations is reached" if limits else "",
             graph_breaks=[
@@ -108,10 +110,15 @@ def _limit() -> int:
     return int(getattr(config, "recompile_limit", 0) or getattr(config, "cache_size_limit", 0))
 
 
-def _last_frames(count: int) -> list[Any]:
-    """What dynamo has noted of the frames that it has tried last; it keeps a few dozens."""
-    kept = [one for one in utils.get_compilation_metrics() if getattr(one, "is_forward", None) is not False]
-    return kept[len(kept) - min(count, len(kept)) :]
+def _frames_after(last: Any) -> list[Any]:
+    """What dynamo has noted of the frames that it has tried since; it keeps a few dozens."""
+    found: list[Any] = []
+    for one in reversed(utils._compilation_metrics):
+        if one is last:
+            break
+        if getattr(one, "is_forward", None) is not False:
+            found.insert(0, one)
+    return found
 
 
 def _first_line(text: str) -> str:

@@ -25,5 +25,6 @@ def path() -> pathlib.Path:
 def main() -> NoReturn:
     """Becomes the program, with this process's arguments."""
     program = str(path())
+    os.environ.setdefault("PENSTOCK_PYTHON", sys.executable)  # for what the program leaves to Python
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and a program would inherit that
     os.execv(program, [program, *sys.argv[1:]])

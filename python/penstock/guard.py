@@ -216,6 +216,7 @@ class Record:
 
     def set(self, on_retrace: OnRetrace, warm: int | None) -> None:
         self.on_retrace, self.warm_given, self.warm = on_retrace, warm, 1 if warm is None else warm
+        _recent.keep()
 
     def add(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], before: Any, seconds: float) -> Retrace | None:
         """Takes down what the last call has compiled. The retrace, if it was one."""
@@ -277,8 +278,6 @@ class Guard(Generic[R]):
     """A compiled step under watch: called as the step is, with the same results, and all the step's attributes. See
     guard()."""
 
-    __slots__ = ("__weakref__", "_methods", "_record", "_step")
-
     autograph_info__: Mapping[str, Any] = types.MappingProxyType({})  # TensorFlow's AutoGraph leaves us as we are
 
     _step: Callable[..., R]
@@ -286,9 +285,7 @@ class Guard(Generic[R]):
     _methods: weakref.WeakKeyDictionary[Any, Guard[R]]
 
     def __init__(self, step: Callable[..., R], record: Record) -> None:
-        object.__setattr__(self, "_step", step)
-        object.__setattr__(self, "_record", record)
-        object.__setattr__(self, "_methods", weakref.WeakKeyDictionary())
+        vars(self).update(_step=step, _record=record, _methods=weakref.WeakKeyDictionary())
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         record = self._record
@@ -352,7 +349,7 @@ class Guard(Generic[R]):
     # ---- otherwise it is the step
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_step"), name)
+        return getattr(vars(self)["_step"], name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._step, name, value)
@@ -416,7 +413,6 @@ def guard(step: Any = None, *, on_retrace: OnRetrace = "warn", warm: int | None 
             f"guard() needs what tf.function, jax.jit or torch.compile returns, but got {step!r}: compile first, and "
             "guard the result, as in penstock.guard(jax.jit(step))"
         )
-    _recent.keep()
     record = Record(name_of(step), compiled)
     record.set(on_retrace, warm)
     return compiled.install(lambda called: Guard(called, record))

@@ -109,12 +109,11 @@ class Loop:
 class _Watched(Guard[Any]):
     """A guard that takes down every step, and leaves it to the page to tell."""
 
-    __slots__ = ("_loop",)
     _loop: Loop
 
     def __init__(self, step: Callable[..., Any], record: Record, loop: Loop) -> None:
         super().__init__(step, record)
-        object.__setattr__(self, "_loop", loop)
+        vars(self)["_loop"] = loop
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         record = self._record
@@ -207,7 +206,8 @@ def _quiet(loop: Loop) -> list[float]:
 def page(loop: Loop, found: dict[str, Any]) -> str:
     shapes = Counter(step.shape for step in loop.steps)
     lines = [f"Shapes of {len(loop.steps)} batches:", *(f"  {shape:<18} {n}x" for shape, n in shapes.items())]
-    lines.append(f"Step time: {found['mean_ms']:.1f} ± {found['std_ms']:.1f} ms without those that compiled")
+    some = " without those that compiled" if not all(step.compiled for step in loop.steps) else ""
+    lines.append(f"Step time: {found['mean_ms']:.1f} ± {found['std_ms']:.1f} ms{some}")
     for report in found["functions"]:
         lines.append(
             f"{report['function']} ({report['kind']}): compiled {report['compilations']}x, "
