@@ -449,6 +449,7 @@ def tune(shell):
                    "predicted, measured", "", f"{c['predicted']:.3f}, {c['measured']:.3f} ({c['stolen']:.1%} of the CPU time taken by the hypervisor)")
     yield at_most(f"largest difference over {len(lines)} configurations", check["largest_difference"], 0.05, digits=3)
     yield judged("measured between 0.2 and 0.9", f">= {len(lines) // 2}", str(check["between"]), 2 * check["between"] >= len(lines))
+    yield Line("the profile of waking and waiting between batches", "", "docs/decisions/0014-how-tune-predicts.md")
 
 
 @proof("a thread that launches work every 2 ms, beside the feed at full speed")
@@ -464,7 +465,8 @@ def launcher(shell):
     yield judged("how much more the p99 rises beside the feed than beside the spinners, median of the pairs", "<= 0 us", f"{more:.0f} us",
                  more <= 0)
     copying = median(p["feed_us"] - p["copiers_us"] for p in pairs)
-    yield Line("the same against the threads that copy memory; docs/decisions/0005 has the profile", "", f"{copying:.0f} us")
+    yield Line("the same against the threads that copy memory", "", f"{copying:.0f} us")
+    yield Line("the profile of a wake-up", "", "docs/decisions/0005-workers-give-way.md")
 
 
 @proof("the same batches for any number of workers")

@@ -166,7 +166,8 @@ Config with(const Config& config, const TuneSetting& setting) {
 }
 
 /// What filling costs each mode; `step_ms` as in MeasureOptions, 0 for any.
-void measure(const Arguments& a, std::span<TuneMode> modes, int most_workers, double step_ms) {
+void measure(const Arguments& a, std::span<TuneMode> modes, int most_workers, double step_ms,
+             const Machine& machine) {
   std::vector<Config> configs;
   for (const TuneMode& m : modes) configs.push_back(m.config);
   ProgressBar bar("measuring");
@@ -174,6 +175,7 @@ void measure(const Arguments& a, std::span<TuneMode> modes, int most_workers, do
       measure_fill_costs(configs, worker_counts(std::min(available_cpus(), most_workers)),
                          {.seconds = a.seconds,
                           .step_seconds = step_ms * 1e-3,
+                          .machine = machine,
                           .progress = [&](std::size_t done, std::size_t total) { bar.update(done, total); },
                           .check = check_interrupt});
   bar.clear();
@@ -185,7 +187,7 @@ void refine(const Arguments& a, const Subject& s, Result& r, std::int64_t steps,
   const TuneSetting c = r.chosen.setting;
   TuneMode mode = *std::ranges::find(s.modes, c.mode, [](const TuneMode& m) { return m.cost.mode; });
   mode.config = with(mode.config, c);
-  measure(a, {&mode, 1}, c.workers, a.step_ms);
+  measure(a, {&mode, 1}, c.workers, a.step_ms, machine);
   const TuneChoices only{.workers = {c.workers}, .depths = {c.depth}, .shapes = {c.shapes}};
   r.chosen = evaluate({&mode, 1}, only, a.step_ms * 1e-3, steps, machine).front();
   *std::ranges::find(r.lines, c, &TuneLine::setting) = r.chosen;
@@ -442,10 +444,10 @@ int run(Arguments& a) {
   const TuneChoices choices = choices_of(s);
   const bool open =
       s.modes.size() * choices.workers.size() * choices.depths.size() * choices.shapes.size() > 1;
-  measure(a, s.modes, std::ranges::max(choices.workers), open ? 0 : a.step_ms);
+  const Machine machine = machine_for(s.config);
+  measure(a, s.modes, std::ranges::max(choices.workers), open ? 0 : a.step_ms, machine);
 
   constexpr std::int64_t steps = 400;
-  const Machine machine = machine_for(s.config);
   Result r{.lines = evaluate(s.modes, choices, a.step_ms * 1e-3, steps, machine)};
   r.chosen = recommended(r.lines);
   if (open) refine(a, s, r, steps, machine);

@@ -77,6 +77,10 @@ int available_cpus() {
 }
 
 void give_way() {
+  // A thread of this policy never preempts another by waking up: workers that a consumer wakes did, inside
+  // next().
+  const sched_param none{};
+  sched_setscheduler(0, SCHED_BATCH, &none);
   constexpr int lowest = 19;
   setpriority(PRIO_PROCESS, 0, lowest);  // of this thread: 0 is the caller, not its process
 }

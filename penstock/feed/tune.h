@@ -5,6 +5,7 @@
 //   work  = planned_work(plan, lengths, steps, depth, 0.010);
 //   predict(work, costs[0], {.workers = 2, .depth = 4}).au
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -13,6 +14,7 @@
 #include "penstock/core/config.h"
 #include "penstock/core/threads.h"
 #include "penstock/feed/dataset.h"
+#include "penstock/monitor/step_clock.h"
 #include "penstock/plan/plan.h"
 
 namespace penstock {
@@ -32,10 +34,11 @@ struct BatchWork {
   std::vector<RowWork> rows;
 };
 
-/// The first `steps` batches of a plan for a ring of `depth`. A batch of the largest shape takes the device
-/// `step_seconds`, another as much less as it has fewer padded frames.
+/// The first `steps` batches of a plan, in so many buffers that go round: those of the ring, and one that the
+/// consumer holds while it asks for the next. A batch of the largest shape takes the device `step_seconds`,
+/// another as much less as it has fewer padded frames.
 std::vector<BatchWork> planned_work(const Plan& plan, std::span<const Lengths> lengths, std::int64_t steps,
-                                    int depth, double step_seconds);
+                                    int buffers, double step_seconds);
 
 /// Shapes and plan of a configuration, as its feed makes them.
 Plan planned(const Dataset& dataset, const Config& config);
@@ -65,18 +68,33 @@ struct ModeCost {
   [[nodiscard]] double slowdown(double workers) const;
 };
 
+/// What the model needs beside the work and its cost. machine_for() measures waking; the defaults are those
+/// of the machine in docs/decisions/0014.
+struct Machine {
+  int cpus = available_cpus();
+  double next_seconds = 2e-6;     ///< of next(), with the batch ready and nobody to wake
+  double notify_seconds = 10e-6;  ///< that waking a thread takes from the one that does it
+  double wake_seconds = 35e-6;    ///< until it runs, on a CPU that was idle
+  /// At the end of each step, for which the consumer wants a CPU.
+  double spin_seconds = std::chrono::duration<double>(StepClock::spin).count();
+  double copy_frame = 0;   ///< seconds that the step waits for the copy, per padded frame
+  int device_batches = 0;  ///< that the device's stage keeps beyond the ring
+};
+
 struct MeasureOptions {
   double seconds = 0.7;  ///< of each turn, once the feed is going
   /// With this step (of the largest shape): in the configured ring and shapes, whose memory may fit into the
   /// CPU's caches or not. 0: for any step, ring and shapes.
   double step_seconds = 0;
-  int repeats = 3;  ///< turns of each kind, interleaved; their median counts
+  Machine machine = {};  ///< on which the turns are taken
+  int repeats = 3;       ///< turns of each kind, interleaved; their median counts
   std::function<void(std::size_t done, std::size_t total)> progress;  ///< before each turn; may throw
   std::function<void()> check;                                        ///< between batches; may throw
 };
 
-/// Runs feeds at full speed: each of `modes` (which differ in preprocessing_mode) with each of `workers`
-/// (ascending, from 1). With `precompute` the cache must be complete. Throws what a feed throws.
+/// Runs feeds that are slower than their consumer: each of `modes` (which differ in preprocessing_mode) with
+/// each of `workers` (ascending, from 1). With `precompute` the cache must be complete. Throws what a feed
+/// throws.
 std::vector<ModeCost> measure_fill_costs(std::span<const Config> modes, std::span<const int> workers,
                                          const MeasureOptions& options);
 
@@ -88,17 +106,7 @@ bool cache_is_complete(const Config& config, const Dataset& dataset);
 
 // ---- the prediction ----
 
-/// What the model needs beside the work and its cost. next_seconds and wake_seconds are assumed, not
-/// measured: they matter for steps of a millisecond and less.
-struct Machine {
-  int cpus = available_cpus();
-  double next_seconds = 10e-6;  ///< of next(), with the batch ready
-  double wake_seconds = 40e-6;  ///< from the last row to the consumer that waited for it
-  double copy_frame = 0;        ///< seconds that the step waits for the copy, per padded frame
-  int device_batches = 0;       ///< that the device's stage keeps beyond the ring
-};
-
-/// This machine with the configured device: what is not hidden of copies is measured.
+/// This machine with the configured device. Waking is measured, and what is not hidden of copies.
 Machine machine_for(const Config& config);
 
 struct RingSetting {
@@ -114,7 +122,11 @@ struct Prediction {
   double seconds = 0;            ///< of the steps that count
 };
 
-/// Follows the ring of feed.cpp row by row. At least two batches must be left to count.
+/// When each step begins: the ring of feed.cpp, followed row by row from its start.
+std::vector<double> step_starts(std::span<const BatchWork> work, const ModeCost& cost,
+                                const RingSetting& setting, const Machine& machine = {});
+
+/// What StepClock would say of these steps. At least two batches must be left to count.
 Prediction predict(std::span<const BatchWork> work, const ModeCost& cost, const RingSetting& setting,
                    const Machine& machine = {});
 

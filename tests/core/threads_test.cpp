@@ -115,13 +115,16 @@ TEST(CpuMeter, ShowsAnotherThreadsTime) {
 
 TEST(GiveWay, LowersThisThreadAlone) {
   const int before = getpriority(PRIO_PROCESS, 0);
-  int inside = 0;
+  int inside = 0, policy = 0;
   std::thread([&] {
     give_way();
     inside = getpriority(PRIO_PROCESS, 0);
+    policy = sched_getscheduler(0);
   }).join();
   EXPECT_EQ(inside, 19);
+  EXPECT_EQ(policy, SCHED_BATCH);
   EXPECT_EQ(getpriority(PRIO_PROCESS, 0), before);
+  EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-const Machine ideal{.cpus = 64, .next_seconds = 0, .wake_seconds = 0};
+const Machine ideal{.cpus = 64, .next_seconds = 0, .notify_seconds = 0, .wake_seconds = 0, .spin_seconds = 0};
 
 /// A frame takes one worker a second, and so does a step of `step` frames: whole numbers to think with.
 ModeCost second_per_frame(double slowdown_of_two = 1) {
@@ -115,6 +115,51 @@ TEST(Tune, MoreWorkersThanCpusBringNothing) {
   const double one = predict(work, second_per_frame(), {.workers = 1, .depth = 4}, machine).au;
   EXPECT_EQ(predict(work, second_per_frame(), {.workers = 8, .depth = 4}, machine).au, one);
   EXPECT_NEAR(one, 0.5, 0.01);
+}
+
+TEST(Tune, AConsumerThatWaitedIsWokenAndItsWakerPaysForIt) {
+  const std::vector<BatchWork> work(60, batch(1, {5, 5}));  // it always waits
+  Machine machine = ideal;
+  machine.wake_seconds = 3;  // hidden by the next batch's filling
+  EXPECT_NEAR(predict(work, second_per_frame(), {.workers = 1, .depth = 4}, machine).au, 0.1, 0.002);
+  machine.notify_seconds = 2;
+  EXPECT_NEAR(predict(work, second_per_frame(), {.workers = 1, .depth = 4}, machine).au, 1 / 12.0, 0.002);
+}
+
+TEST(Tune, WorkersThatRestedWakeUpFirst) {
+  const std::vector<BatchWork> work(60, batch(6, {4}));
+  Machine machine = ideal;
+  const auto au = [&](int depth) {
+    return predict(work, second_per_frame(), {.workers = 1, .depth = depth, .warm_up = 10}, machine).au;
+  };
+  EXPECT_NEAR(au(2), 1, 1e-9);  // fills for 4 seconds of every 6, and sleeps
+  machine.wake_seconds = 5;     // 3 more than it sleeps
+  EXPECT_LT(au(2), 0.9);
+  EXPECT_NEAR(au(8), 1, 1e-9);  // woken for 4 batches at a time
+}
+
+TEST(Tune, WakingAWorkerCostsTheConsumerOncePerHalfRing) {
+  const std::vector<BatchWork> work(81, batch(9, {1}));
+  Machine machine = ideal;
+  machine.notify_seconds = 1;
+  const auto seconds = [&](int depth) {
+    return predict(work, second_per_frame(), {.workers = 1, .depth = depth, .warm_up = 16}, machine).seconds;
+  };
+  EXPECT_NEAR(seconds(2), 64 * 9 + 64, 1.5);
+  EXPECT_NEAR(seconds(8), 64 * 9 + 16, 1.5);
+}
+
+TEST(Tune, AConsumerThatSpinsTakesACpuFromTheWorkers) {
+  const std::vector<BatchWork> work(60, batch(6, {4, 4, 4, 4}));
+  Machine machine = ideal;
+  const auto au = [&](int cpus) {
+    machine.cpus = cpus;
+    return predict(work, second_per_frame(), {.workers = 2, .depth = 4}, machine).au;
+  };
+  EXPECT_NEAR(au(2), 0.75, 0.01);
+  machine.spin_seconds = 4;  // of every batch: 16 = 4 + 2 x 6
+  EXPECT_NEAR(au(2), 0.6, 0.01);
+  EXPECT_NEAR(au(3), 0.75, 0.01);
 }
 
 TEST(Tune, SlowdownIsLinearBetweenWhatWasMeasured) {
