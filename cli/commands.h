@@ -18,6 +18,7 @@ void add_bench(CLI::App& app, Action& action);
 void add_tune(CLI::App& app, Action& action);
 /// `command`: what followed `--`.
 void add_diagnose(CLI::App& app, Action& action, const std::vector<std::string>& command);
+void add_monitor(CLI::App& app, Action& action, const std::vector<std::string>& command);
 /// train, retrace and say: run by penstock-train.
 void add_train(CLI::App& app, Action& action);
 /// scan: run by Python.
