@@ -52,7 +52,7 @@ std::string shell_words(const std::vector<std::string>& words) {
     if (text.empty() || text.find_first_of(" \t\n'\"\\$`&|;<>()*?[]#~!{}") != std::string::npos) {
       for (std::size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4)
         text.replace(at, 1, "'\\''");
-      text = "'" + text + "'";
+      text = fmt::format("'{}'", text);
     }
     out += (out.empty() ? "" : " ") + text;
   }

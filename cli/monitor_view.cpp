@@ -39,7 +39,7 @@ std::string cut(std::string_view text, int columns) {
   return columns > 0 ? std::string(text.substr(0, end)) + "…" : "";
 }
 
-std::string padded(std::string text, int columns, bool right = false) {
+std::string padded(const std::string& text, int columns, bool right = false) {
   const auto blanks = static_cast<std::size_t>(std::max(0, columns - columns_of(text)));
   return right ? std::string(blanks, ' ') + text : text + std::string(blanks, ' ');
 }
@@ -249,10 +249,14 @@ void MonitorView::add_run(std::vector<Row>& rows) const {
             .trail = &au_,
             .full = 1,
             .notes = {fmt::format("step {}", step_->step)}};
-    if (step_->step_ms + step_->data_ms > 0)
-      row.notes.push_back(fmt::format("{:.1f} ms + {:.1f} for data", step_->step_ms, step_->data_ms));
     row.notes.push_back(count_text(step_->retraces, "retrace"));
     rows.push_back(std::move(row));
+    Row more{.rank = 3};
+    if (step_->step_ms + step_->data_ms > 0)
+      more.notes.push_back(
+          fmt::format("{:.1f} ms a step, {:.1f} ms waiting for data", step_->step_ms, step_->data_ms));
+    if (step_->padding >= 0) more.notes.push_back(percent(step_->padding) + " padding");
+    if (!more.notes.empty()) rows.push_back(std::move(more));
   }
   if (!step_ && !feed_) return;
   Row ring{.rank = 1, .label = "ring"};

@@ -35,10 +35,10 @@ std::string Screen::take(const Size& size) const {
   if (part_ == Part::all) return shown_.columns == 0 ? "\x1b[?1049h\x1b[?25l\x1b[2J" : "\x1b[2J";
   // Room for us below the cursor; then lines scroll above us alone. 7 and 8 keep the cursor, which `r` moves.
   const int own = height(size);
-  const std::string all_scrolls = shown_.columns == 0 ? ""
-                                                      : "\x1b"
-                                                        "7\x1b[r\x1b"
-                                                        "8\x1b[J";
+  std::string all_scrolls = shown_.columns == 0 ? ""
+                                                : "\x1b"
+                                                  "7\x1b[r\x1b"
+                                                  "8\x1b[J";
   if (own == 0) return all_scrolls;
   return fmt::format(
       "{}{}\x1b[{}A\x1b"

@@ -34,11 +34,12 @@ UtilisationJudgement judge_utilisation(std::span<const double> values, double in
   const auto under = std::lower_bound(sorted.begin(), sorted.end(), low_utilisation) - sorted.begin();
   j.low_share = static_cast<double>(under) / static_cast<double>(sorted.size());
   if (values.size() < fewest) return j;
-  if (const Oscillation found = find_oscillation(values)) {
+  // A period within a few percent is nobody's trouble.
+  if (const Oscillation found = find_oscillation(values); found && j.high - j.low > 0.1) {
     j.period_s = found.period * interval;
     j.strength = found.strength;
   }
-  const bool wide = j.high - j.low > 0.3;  // a period within a few percent is nobody's trouble
+  const bool wide = j.high - j.low > 0.3;
   if (j.values.mean >= 0.85 && j.low_share < 0.05)
     j.pressure = Pressure::steady;
   else if (wide && (j.values.cv > 0.5 || j.period_s > 0))
