@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -265,17 +266,29 @@ ObserveOptions observe_options(const DatasetArguments& a, ProgressBar& indexing,
   return options;
 }
 
-/// The first remedy that is ours to apply, written and measured.
-Applied apply(const DatasetArguments& a, const Config& config, const Diagnosis& d,
-              const ObserveOptions& options) {
+/// The settings as YAML, with a remedy's in place of the user's.
+std::string with_lines(const std::string& settings, const Remedy& remedy) {
+  std::istringstream lines(settings);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    for (const auto& [key, value] : remedy.settings)
+      if (line.starts_with(key + ":")) line = fmt::format("{}: {}  # penstock diagnose", key, value);
+    out += line + "\n";
+  }
+  return out;
+}
+
+/// The first remedy that a setting can make, written and measured; none when there is none.
+std::optional<Applied> apply(const DatasetArguments& a, const Config& config, const Diagnosis& d,
+                             const ObserveOptions& options) {
   const auto first = std::ranges::find_if(d.remedies, [](const Remedy& r) { return !r.settings.empty(); });
-  if (first == d.remedies.end())
-    throw Error(d.healthy ? "--apply: there is nothing to change" : "--apply: no setting helps here");
-  ConfigLoader loader = a.flags->collect();
-  for (const auto& [key, value] : first->settings) loader.set(key, value, "penstock diagnose");
-  write_file(a.output, fmt::format("# {}: {}\n{}", first->what, gain(d, *first), loader.print()));
-  const Observation seen = observe(with_settings(config, *first), options);
-  return {.remedy = *first, .seen = seen, .demand = demand_of(seen)};
+  if (first == d.remedies.end()) return std::nullopt;
+  write_file(a.output, fmt::format("# {}: {}\n{}", first->what, gain(d, *first),
+                                   with_lines(a.flags->collect().print(), *first)));
+  ObserveOptions further = options;
+  further.skip = d.taken;
+  const Observation seen = observe(with_settings(config, *first), further);
+  return Applied{.remedy = *first, .seen = seen, .demand = demand_of(seen)};
 }
 
 }  // namespace
@@ -307,6 +320,8 @@ int diagnose_dataset(DatasetArguments& a) {
     print_json(diagnosis_json(d, applied));
   else
     print_text(d, applied, a.output);
+  if (a.apply && !applied && !a.json)
+    fmt::print("nothing to apply: {}\n", d.healthy ? "all is well" : "no setting helps here");
   return d.healthy ? 0 : 1;
 }
 

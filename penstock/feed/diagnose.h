@@ -36,6 +36,7 @@ struct Diagnosis {
   Cause verdict = Cause::step;
   bool healthy = true;
   std::vector<WhatIf> causes;    ///< the one whose removal brings most first
+  std::int64_t taken = 0;        ///< batches of the plan that all runs took: their files are in memory now
   std::vector<Remedy> remedies;  ///< the one that brings most first, and of equals the one that is least work
 };
 

@@ -117,6 +117,8 @@ struct Feed::State {
         tuner(tune_limits(config), {.workers = config.num_workers > 0 ? config.num_workers : available_cpus(),
                                     .depth = config.prefetch_buffer_size}) {
     require_a_share(plan, options);
+    if (!options.probes)
+      for (StageClock& clock : clocks) clock.turn_off();
     for (const std::int64_t number : dataset.problems) {
       const Utterance u = dataset.index.utterance(number);
       const SampleError error("index", dataset.index.where(number), std::string(u.problem),

@@ -57,6 +57,8 @@ struct FeedOptions {
   /// Of each epoch only the batches first, first + every, ...: a share of the work for one of several
   /// processes.
   std::int64_t first = 0, every = 1;
+  bool probes =
+      true;  ///< false: stage_seconds stay 0, and nothing can be tuned; what probes cost is the difference
 };
 
 struct FeedStats {

@@ -231,6 +231,7 @@ Observation observe(const Config& config, const ObserveOptions& options) {
   o.rejected = static_cast<std::int64_t>(feed.plan().rejected().size());
   o.device = opened.device().info().name;
   o.taken = consumer.taken();
+  o.epoch = feed.plan().steps_per_epoch();
   o.read_again = read_again(feed.dataset(), consumer.batch());
   return o;
 }

@@ -51,6 +51,7 @@ struct Observation {
   std::vector<ObservedBatch> batches;  ///< those that count: the ring has gone round before
   double seconds = 0;                  ///< of these
   std::int64_t taken = 0;              ///< batches in all
+  std::int64_t epoch = 0;              ///< batches of an epoch
   double au = 0;                       ///< as StepClock has it; 0 without a device
   int workers = 0, depth = 0;          ///< at the end
   int cpus = 1;                        ///< that this process may use

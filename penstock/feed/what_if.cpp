@@ -50,7 +50,8 @@ double bound(const Demand& d, bool overlapped) { return std::max(consumer_cycle(
 /// What is lost to unevenness beyond the bound shrinks with the filling that is uneven.
 double cycle_of(const Demand& without, const Demand& d, bool overlapped) {
   const double shrunk = d.fill > 0 ? std::min(1.0, without.fill / d.fill) : 1;
-  return bound(without, overlapped) + (d.loss - d.stall) * shrunk + without.stall;
+  const double uneven = std::max(0.0, d.cycle - bound(d, overlapped) - d.stall);
+  return bound(without, overlapped) + uneven * shrunk + without.stall;
 }
 
 /// How much of a row's time goes away with its waiting for CPUs that others had.
