@@ -4,11 +4,11 @@
 A proof is a generator of lines (what, bar, figure, met or missed) that runs its commands through a Shell. The exit code is 1 when a bar
 was missed."""
 import glob
+import importlib
 import json
 import os
 import pathlib
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,12 +17,9 @@ from statistics import median
 
 import evidence
 from evidence import Line, at_least, at_most, below, judged
+from proving import DATA, DOCUMENT, LONG, PEERS, PROOFS, PYTHON, ROOT, Shell, prepare_data, proof
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs/evidence.md"
-DATA = pathlib.Path(os.environ.get("PENSTOCK_PROVE_DATA", ROOT / "build/prove-data")).absolute()
 NPY, LARGE, OVERFIT = (DATA.with_name(DATA.name + suffix) for suffix in ("-npy", "-large", "-overfit"))
-PEERS = pathlib.Path(os.environ.get("PENSTOCK_PEER_ENVS", ROOT / "build/peers")).absolute()
 REQUIREMENTS = {"venv": "peers/live/requirements-main.txt", "venv-tf": "peers/live/requirements-tf.txt", "venv-train": "train/requirements.txt"}
 TCMALLOC = {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
 PEER_SCRIPTS = {  # task: script, environment, variables: what is fastest for each
@@ -46,8 +43,6 @@ PEER_SCRIPTS = {  # task: script, environment, variables: what is fastest for ea
     ],
 }
 FIXED_SHAPE = "--split all --batch-size 16 --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256".split()
-LONG = {"PENSTOCK_LONG": "1"}
-PYTHON = {"PYTHONPATH": "build/python"}
 PYTHON_SHARES = {  # framework: of the C++ feed's speed, at least; None: for information
     "live": {"numpy": 0.9, "torch": 0.9, "jax": 0.6, "tf": 0.6},
     "cached": {"numpy": 0.8, "torch": 0.8, "jax": None, "tf": None},
@@ -56,49 +51,8 @@ CACHE_TYPES = ("float32", "float16")
 LARGE_CLIPS, LARGE_EPOCH = 13_100, 818  # clips, and the batches of 16 in them: larger than any cache of a CPU
 CLIP_FRAMES = 567  # of the clip in kernels/mel_bench.cpp
 
-PROOFS = {}  # name: (title, function), in the order of the document
-
-
-def proof(title):
-    def register(function):
-        PROOFS[function.__name__] = (title, function)
-        return function
-
-    return register
-
-
-class Shell:
-    """Runs commands in the project's folder, and keeps each as a reader would type it."""
-
-    def __init__(self):
-        self.typed = []
-
-    def attempt(self, *words, env=None):
-        words, env = [str(word) for word in words], env or {}
-        shown = shlex.join(words)
-        for path, name in ((DATA, "DATA"), (PEERS, "PEERS"), (sys.executable, "python")):
-            shown = shown.replace(str(path), name)
-        typed = " ".join([*(f"{key}={value}" for key, value in env.items()), shown])
-        if typed not in self.typed:
-            self.typed.append(typed)
-        print(f"   $ {typed}", flush=True)
-        return subprocess.run(words, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
-
-    def __call__(self, *words, env=None):
-        """The output of a command that must succeed."""
-        done = self.attempt(*words, env=env)
-        if done.returncode != 0:
-            print(done.stdout[-2000:] + done.stderr[-2000:], file=sys.stderr)
-            raise RuntimeError(f"{pathlib.Path(words[0]).name}: exit code {done.returncode}")
-        return done.stdout
-
 
 # ---- what the measurements need ---------------------------------------------------------------------------------------------------------
-
-def prepare_data():
-    if not (DATA / "metadata.csv").exists():
-        subprocess.run(["build/penstock", "synth", DATA, "--clips", "1000", "--seed", "1"], cwd=ROOT, check=True)
-
 
 def prepare_environments(*names):
     """Python environments of their own, made again when their requirements change. Those in a folder that the caller named are taken as
@@ -725,6 +679,10 @@ def prove(name):
         lines.append(judged("the proof itself", "runs to its end", "it did not", False))
     evidence.replace_section(DOCUMENT, name, evidence.section(name, title, shell.typed, lines), PROOFS)
     return all(line.verdict != evidence.MISSED for line in lines)
+
+
+for more in sorted((ROOT / "bench").glob("prove_*.py")):  # proofs of other subjects, a file each
+    importlib.import_module(more.stem)
 
 
 def main(names):

@@ -54,6 +54,30 @@ double noise_limit(double values, double lags) {
   return (t - (std::log(t) + 0.919) / t) / std::sqrt(values);
 }
 
+/// A short period that is not a whole number of samples has its sharpest peak at a multiple, which is: `peak`
+/// may be a few periods. The lag nearest to one.
+std::size_t whole_part(std::span<const double> r, std::size_t peak) {
+  constexpr double least_share = 0.4;
+  for (std::size_t parts = 5; parts > 1; --parts) {
+    const double period = static_cast<double>(peak) / static_cast<double>(parts);
+    if (period < 2) continue;
+    const auto at = [&](double lag) {  // the higher of the two neighbours
+      const auto k = static_cast<std::size_t>(lag);
+      return std::max(r[k], r[k + 1]);
+    };
+    bool repeats = true;
+    for (std::size_t m = 1; m < parts; ++m) {
+      const double lag = period * static_cast<double>(m), half = lag - period / 2;
+      const auto valley = static_cast<std::size_t>(half + 0.5);
+      repeats = repeats && at(lag) >= least_share * r[peak] && r[valley] < at(lag) / 2;
+    }
+    if (repeats)
+      return static_cast<std::size_t>(
+          period + (r[static_cast<std::size_t>(period)] < r[static_cast<std::size_t>(period) + 1]));
+  }
+  return peak;
+}
+
 /// The first peak that is nearly as high as the highest one: behind it lie its multiples. 0: none above
 /// `limit`.
 std::size_t first_peak(std::span<const double> r, double limit) {
@@ -72,7 +96,7 @@ std::size_t first_peak(std::span<const double> r, double limit) {
     lowest = std::min(lowest, r[k]);
   }
   for (const std::size_t k : peaks)
-    if (r[k] >= nearly * r[best]) return k;
+    if (r[k] >= nearly * r[best]) return whole_part(r, k);
   return 0;
 }
 
