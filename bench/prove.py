@@ -16,6 +16,7 @@ import time
 from statistics import median
 
 import evidence
+import prove_scan
 from evidence import Line, at_least, at_most, below, judged
 from proving import DATA, DOCUMENT, LONG, PEERS, PROOFS, PYTHON, ROOT, Shell, prepare_data, proof
 
@@ -661,6 +662,9 @@ def wheel(shell):
     done = shell.attempt(sys.executable, "-m", "pytest", "-q", "tests/python/test_wheel.py", env={"PENSTOCK_WHEEL": "build/wheel/*.whl"})
     yield judged("installed where there is no compiler, and no library but glibc and the C++ runtime is the system's", "all tests pass",
                  done.stdout.strip().splitlines()[-1].strip("= "), done.returncode == 0)
+
+
+proof("what starves a device, found in Python sources")(prove_scan.scan)
 
 
 # ---- the document -----------------------------------------------------------------------------------------------------------------------

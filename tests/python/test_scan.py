@@ -105,7 +105,7 @@ def test_a_notebook_is_read_cell_by_cell():
     notebook = json.dumps({"nbformat": 4, "cells": [{"cell_type": kind, "source": text.splitlines(keepends=True)} for kind, text in cells]})
     (finding,) = scan_source(notebook, "x.ipynb").findings
     assert (finding.cell, finding.line, finding.rule) == (3, 5, "checkpoint-every-step")
-    for broken in ('{"cells": 3, "torch": 0}', '["torch"]', "torch", '{"cells": [{"torch": []}]}'):
+    for broken in ('{"cells": 3, "a": "import torch"}', '["import torch"]', "import torch", '{"cells": [{"import torch": []}]}'):
         assert "is not a notebook" in scan_source(broken, "x.ipynb").notes[0][1]
 
 

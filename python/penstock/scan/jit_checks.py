@@ -58,9 +58,7 @@ def _print(module: Module, call: ast.Call, name: str, compiled: Compiled) -> Ite
         yield Found(
             call, "print-under-jit", "print breaks the graph of torch.compile: two graphs, and Python between them"
         )
-    elif not any(
-        w in ast.unparse(call).lower() for w in ("trac", "compil", "retrac")
-    ):  # counting traces is what it is good for
+    elif _shows_values(module, call, compiled):
         kind = "tf.function" if compiled.framework == "tf" else "jit"
         instead = (
             "tf.print, while you look for a fault"
@@ -74,6 +72,21 @@ def _print(module: Module, call: ast.Call, name: str, compiled: Compiled) -> Ite
             level="hint",
             instead=instead,
         )
+
+
+def _shows_values(module: Module, call: ast.Call, compiled: Compiled) -> bool:
+    """Whether a print is meant to show values. Shapes are known while tracing, and traces can be counted so."""
+    if compiled.body is None or any(word in ast.unparse(call).lower() for word in ("trac", "compil")):
+        return False
+    traced = {a.arg for a in compiled.body.args.args} - {"self"}
+    body = compiled.body.body if isinstance(compiled.body.body, list) else []
+    for node in module.inside(body):
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Call, ast.BinOp)):
+            traced |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+    for name in (n for argument in call.args for n in ast.walk(argument) if isinstance(n, ast.Name)):
+        if name.id in traced and not isinstance(module.parents.get(name), ast.Attribute):
+            return True
+    return False
 
 
 def _numbers(step: StepBody) -> Iterator[Found]:

@@ -17,9 +17,7 @@ DATALOADER = "torch.utils.data.DataLoader"
 _LOADER_ARGUMENTS = (
     "dataset batch_size shuffle sampler batch_sampler num_workers collate_fn pin_memory drop_last".split()
 )
-_WRAPPERS = frozenset(
-    "enumerate tqdm trange iter zip islice track as_numpy reversed experimental_distribute_dataset".split()
-)
+_WRAPPERS = frozenset("enumerate tqdm trange iter zip islice track as_numpy reversed".split())
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import gc
 import multiprocessing
 import os
 import signal
@@ -167,8 +168,12 @@ def scan_file(path: str) -> Result:
 
 def _scan_chunk(paths: list[str]) -> Result:
     result = Result()
-    for path in paths:
-        result.add(scan_file(path))
+    gc.disable()  # a tree has no cycles: nothing is to be collected
+    try:
+        for path in paths:
+            result.add(scan_file(path))
+    finally:
+        gc.enable()
     return result
 
 

@@ -8,10 +8,12 @@ import re
 import tokenize
 from dataclasses import dataclass, field
 
-# What a file must mention before anything in it could be found; the rest is not even parsed.
-_INTERESTING = re.compile(
-    rb"\b(torch|tensorflow|tensorflow_datasets|jax|flax|keras|librosa|soundfile|lightning|pytorch_lightning|np\.load|numpy|equinox)\b"
+# What a file must import before anything in it could be found; the rest is not even parsed.
+_FRAMEWORKS = (
+    rb"(?:torch|tensorflow|tensorflow_datasets|jax|flax|keras|librosa|soundfile|lightning|"
+    rb"pytorch_lightning|grain|equinox)\b"
 )
+_INTERESTING = re.compile(rb"\bimport[^\n\r]*\b" + _FRAMEWORKS + rb"|\bfrom[ \t]+" + _FRAMEWORKS)
 _IGNORE = re.compile(r"#\s*penstock:\s*ignore(?:\[([^\]]*)\])?")
 LARGEST = 4_000_000  # bytes: nobody writes more by hand
 

@@ -63,6 +63,8 @@ def find_steps(module: Module, compiled: CompiledFunctions) -> list[StepBody]:
 
 
 def _loop(module: Module, compiled: CompiledFunctions, loop: Loop) -> StepBody | None:
+    if compiled.enclosing(loop) is not None:  # a loop of the graph, or unrolled while tracing
+        return None
     body = StepBody(loop, loop.body)
     calls = [n for n in module.inside(loop.body, loops=False) if isinstance(n, ast.Call)]
     body.compiled = [(c, k) for c in calls for k in [compiled.of(c)] if k is not None]
