@@ -212,3 +212,19 @@ def test_an_interrupt_leaves_no_sarif_and_no_traceback(tmp_path):
     _, said = started.communicate(timeout=60)
     assert started.returncode == 130 and said == "interrupted\n"
     assert not list(tmp_path.glob("x.sarif*"))
+
+
+@pytest.mark.parametrize("page", ["docs/scan.md", "docs/fa/scan.md"])
+def test_the_page_is_true(page, program, tmp_path):
+    """Its output is what the program prints; each rule's first example is found, its second is clean."""
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"```(python|text)\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "train.py").write_text(blocks[0][1])
+    assert program("scan", "train.py", cwd=tmp_path).stdout == blocks[1][1]
+    imports, *examples = [code for kind, code in blocks[1:] if kind == "python"]
+    sections = re.findall(r"^### (\S+) \((\S+)\)$", text, re.MULTILINE)
+    assert [rule for rule, _ in sections] == list(RULES) and len(examples) == 2 * len(RULES)
+    for (rule, level), bad, good in zip(sections, examples[::2], examples[1::2]):
+        found = {f.rule: f.level for f in scan_source(imports + bad).findings}
+        assert found[rule] == RULES[rule].level and level in (found[rule], {"critical": "بحرانی", "warning": "هشدار", "hint": "نکته"}[found[rule]])
+        assert scan_source(imports + good).findings == []
