@@ -3,7 +3,6 @@
 The latter needs no native module, so any Python from 3.9 on will do."""
 
 import os
-import signal
 import sys
 
 
@@ -18,13 +17,16 @@ def _run() -> int:
         sys.path[0] = os.path.dirname(here)
         main = __import__("scan.command", fromlist=["main"]).main
     try:
-        return int(main())
+        code = int(main())
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(_run())
