@@ -1,9 +1,14 @@
-// penstock diagnose: why a device starves. Of a dataset, whose feed is run; or of a run, from its log.
+// penstock diagnose: why a device starves. Of a dataset, whose feed is run; of a run, from its log; of any
+// training command, by watching it.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "cli/commands.h"
+#include "cli/diagnose_command.h"
 #include "cli/diagnose_dataset.h"
 #include "cli/diagnose_run.h"
 #include "penstock/core/error.h"
@@ -12,15 +17,35 @@ namespace penstock::cli {
 namespace {
 
 struct Arguments {
+  CLI::App* app = nullptr;
   std::unique_ptr<ConfigFlags> flags;
   DatasetArguments dataset;
   std::string run;
-  std::vector<std::string> command;
+  CommandArguments wrap;
   bool json = false;
 };
 
+/// Three questions, one at a time: what belongs to another one is refused.
+void refuse_others(const CLI::App& c, const std::string& question, const std::vector<std::string>& its) {
+  for (const CLI::Option* option : c.get_options())
+    if (option->count() > 0 && option->get_name() != "--json" &&
+        std::ranges::find(its, option->get_name()) == its.end())
+      throw Error(
+          fmt::format("{} does not go with {}: ask one question at a time", option->get_name(), question));
+}
+
 int run(Arguments& a) {
+  const bool command = !a.wrap.command.empty();
+  if (command) refuse_others(*a.app, "-- COMMAND", {"--source", "--duration"});
+  if (!a.run.empty()) refuse_others(*a.app, "--run", {"--run"});
+  if (!command && (!a.wrap.source.empty() || a.wrap.duration > 0))
+    throw Error(
+        "--source and --duration belong to a command: penstock diagnose --source DIR -- python train.py");
   if (!a.run.empty()) return diagnose_run(a.run, a.json);
+  if (command) {
+    a.wrap.json = a.json;
+    return diagnose_command(a.wrap);
+  }
   a.dataset.flags = a.flags.get();
   a.dataset.json = a.json;
   return diagnose_dataset(a.dataset);
@@ -44,17 +69,28 @@ void add_dataset_flags(CLI::App& c, DatasetArguments& d) {
 
 void add_diagnose(CLI::App& app, Action& action, const std::vector<std::string>& command) {
   auto a = std::make_shared<Arguments>();
-  a->command = command;
+  a->wrap.command = command;
   CLI::App* c = app.add_subcommand("diagnose", "why does my device starve, and what will fix it?");
+  a->app = c;
   a->flags = std::make_unique<ConfigFlags>(*c);
   add_dataset_flags(*c, a->dataset);
   c->add_option("--run", a->run, "a finished or running job: judge its log")->type_name("RUN");
+  c->add_option("--source", a->wrap.source, "with -- COMMAND: also what penstock scan finds in these sources")
+      ->type_name("PATH");
+  c->add_option("--duration", a->wrap.duration, "with -- COMMAND: end it after so many seconds")
+      ->type_name("S")
+      ->check(CLI::Range(1.0, 1e9));
   c->add_flag("--json", a->json, "the result for programs");
   c->footer(
+      "-- COMMAND runs any training command as it is, watches it from outside and, where it is Python, its "
+      "main\n"
+      "thread from inside. Its exit code is passed on.\n"
       "Ends with 0 when all is well and with 1 when something should be changed.\n\n"
       "Examples:\n  penstock diagnose data/en --step-ms 50\n"
       "  penstock diagnose data/en --config my.yaml --step-ms 50 --apply -o better.yaml\n"
-      "  penstock diagnose --run runs/first");
+      "  penstock diagnose --run runs/first\n"
+      "  penstock diagnose -- python train.py --epochs 1\n"
+      "  penstock diagnose --duration 60 --source src -- torchrun --nproc-per-node 2 train.py");
   c->callback([a, &action] { action = [a] { return run(*a); }; });
 }
 

@@ -1,0 +1,180 @@
+#include "cli/diagnose_command.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cli/child.h"
+#include "cli/diagnose_page.h"
+#include "cli/sampler_text.h"
+#include "cli/terminal.h"
+#include "penstock/core/error.h"
+#include "penstock/monitor/command_diagnosis.h"
+#include "penstock/monitor/gpu.h"
+#include "penstock/monitor/system.h"
+
+namespace penstock::cli {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+/// A folder for the sampler and what it writes; gone in the end.
+class SamplerFolder {
+ public:
+  SamplerFolder() {
+    std::string name = (fs::temp_directory_path() / "penstock-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw Error(fmt::format("{}: cannot be made", name));
+    path_ = name;
+    for (const auto& [stem, text] : sampler_texts) std::ofstream(path_ / (std::string(stem) + ".py")) << text;
+  }
+  ~SamplerFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  SamplerFolder(const SamplerFolder&) = delete;
+  SamplerFolder& operator=(const SamplerFolder&) = delete;
+
+  /// First on PYTHONPATH: every Python process of the command starts the sampler by itself.
+  [[nodiscard]] std::string python_path() const {
+    const char* before = std::getenv("PYTHONPATH");
+    return before && *before ? fmt::format("{}:{}", path_.string(), before) : path_.string();
+  }
+  [[nodiscard]] std::vector<StackLog> logs() const {
+    std::vector<StackLog> logs;
+    for (const auto& entry : fs::directory_iterator(path_))
+      if (entry.path().extension() == ".samples") logs.push_back(read_stack_log(entry.path()));
+    std::ranges::sort(logs, {}, &StackLog::start);
+    return logs;
+  }
+
+ private:
+  fs::path path_;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// What can be seen from outside.
+class Watch {
+ public:
+  explicit Watch(int process) : tree_(process) { sample(); }
+
+  CommandSample sample() {
+    const SystemSample machine = machine_.sample();
+    const TreeSample tree = tree_.sample();
+    CommandSample s{.t = now(), .seconds = machine.seconds};
+    s.cpus = tree.cpu, s.machine_cpu = machine.busy, s.faults_major = tree.faults_major;
+    s.disk_read = tree.read.value_or(machine.disk.read);
+    s.processes = tree.processes.size();
+    std::set<int> ids;
+    for (const ProcessSample& p : tree.processes) {
+      ids.insert(p.id);
+      s.threads += p.threads.size();
+      for (const ThreadSample& t : p.threads)
+        if (t.name.starts_with("tf_XLA"))
+          s.device_threads =
+              std::min(1.0, (std::isnan(s.device_threads) ? 0 : s.device_threads) + t.cpu + t.waiting);
+    }
+    s.gpu = utilisation(ids);
+    return s;
+  }
+
+ private:
+  /// Of the GPUs that the command uses; of all, where it is not known who uses them.
+  double utilisation(const std::set<int>& ids) {
+    double sum = 0;
+    int count = 0;
+    for (const GpuSample& gpu : gpus_.sample()) {
+      const bool its =
+          !gpu.processes || gpu.processes->empty() ||
+          std::ranges::any_of(*gpu.processes, [&](const GpuProcess& p) { return ids.contains(p.id); });
+      if (its && gpu.utilisation) sum += *gpu.utilisation, ++count;
+    }
+    return count > 0 ? sum / count : not_logged;
+  }
+
+  SystemSampler machine_;
+  ProcessTree tree_;
+  Gpus gpus_;
+};
+
+/// Ends it as a person would, then less kindly.
+void end(Child& child) {
+  for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
+    child.signal(number);
+    if (child.ended(5)) return;
+  }
+  child.ended(1e9);
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+/// What `penstock scan` finds in the sources; null with a reason where it cannot be asked.
+json scanned(const CommandArguments& a, std::string& reason) {
+  const bool python = fs::path(a.command[0]).filename().string().starts_with("python");
+  const std::string interpreter = python ? a.command[0] : "python3";  // it has the command's packages
+  FILE* pipe = ::popen(
+      fmt::format("{} -m penstock.scan {} --json 2>/dev/null", quoted(interpreter), quoted(a.source)).c_str(),
+      "r");
+  std::string text;
+  char buffer[4096];
+  for (std::size_t n = 0; pipe && (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
+    text.append(buffer, n);
+  if (pipe) ::pclose(pipe);
+  json result = json::parse(text, nullptr, false);
+  if (result.is_object()) return result;
+  reason = fmt::format("{} -m penstock.scan did not answer: is the Python package there?", interpreter);
+  return {};
+}
+
+}  // namespace
+
+int diagnose_command(const CommandArguments& a) {
+  if (!a.source.empty() && !fs::exists(a.source)) throw Error(a.source + ": there is no such file or folder");
+  const SamplerFolder folder;
+  std::vector<CommandSample> samples;
+  bool cut_short = false;
+  Child child(a.command, {{"PYTHONPATH", folder.python_path()}}, a.json);
+  {
+    Watch watch(child.id());
+    const double begun = now();
+    while (!child.ended(0.25)) {
+      samples.push_back(watch.sample());
+      if (a.duration > 0 && now() - begun >= a.duration) {
+        cut_short = true;
+        end(child);
+      }
+    }
+  }
+  const CommandDiagnosis d = diagnose(folder.logs(), samples);
+  const int code = cut_short ? 0 : child.exit_code();
+  std::string no_scan;
+  const json scan = a.source.empty() ? json() : scanned(a, no_scan);
+  if (a.json) {
+    json out = command_json(d);
+    out["exit_code"] = code;
+    if (!scan.is_null()) out["scan"] = scan;
+    print_json(out);
+  } else {
+    print_command_page(d, code);
+    print_scan(scan, no_scan);
+  }
+  return code != 0 ? code : d.found_a_problem() ? 1 : 0;
+}
+
+}  // namespace penstock::cli
