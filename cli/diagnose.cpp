@@ -46,6 +46,9 @@ int run(Arguments& a) {
     a.wrap.json = a.json;
     return diagnose_command(a.wrap);
   }
+  if (std::ranges::none_of(a.app->get_options(), [](const CLI::Option* o) { return o->count() > 0; }))
+    throw Error(
+        "what shall be diagnosed? A dataset: DIR, a run: --run RUN, or a command: -- python train.py");
   a.dataset.flags = a.flags.get();
   a.dataset.json = a.json;
   return diagnose_dataset(a.dataset);

@@ -125,12 +125,10 @@ std::string quoted(const std::string& text) {
 }
 
 /// What `penstock scan` finds in the sources; null with a reason where it cannot be asked.
-json scanned(const CommandArguments& a, std::string& reason) {
-  const bool python = fs::path(a.command[0]).filename().string().starts_with("python");
-  const std::string interpreter = python ? a.command[0] : "python3";  // it has the command's packages
+json scanned(const std::string& source, std::string& reason) {
+  const fs::path program = fs::read_symlink("/proc/self/exe");
   FILE* pipe = ::popen(
-      fmt::format("{} -m penstock.scan {} --json 2>/dev/null", quoted(interpreter), quoted(a.source)).c_str(),
-      "r");
+      fmt::format("{} scan {} --json 2>/dev/null", quoted(program.string()), quoted(source)).c_str(), "r");
   std::string text;
   char buffer[4096];
   for (std::size_t n = 0; pipe && (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
@@ -138,7 +136,7 @@ json scanned(const CommandArguments& a, std::string& reason) {
   if (pipe) ::pclose(pipe);
   json result = json::parse(text, nullptr, false);
   if (result.is_object()) return result;
-  reason = fmt::format("{} -m penstock.scan did not answer: is the Python package there?", interpreter);
+  reason = fmt::format("penstock scan {} did not answer; run it to see why", source);
   return {};
 }
 
@@ -164,7 +162,7 @@ int diagnose_command(const CommandArguments& a) {
   const CommandDiagnosis d = diagnose(folder.logs(), samples);
   const int code = cut_short ? 0 : child.exit_code();
   std::string no_scan;
-  const json scan = a.source.empty() ? json() : scanned(a, no_scan);
+  const json scan = a.source.empty() ? json() : scanned(a.source, no_scan);
   if (a.json) {
     json out = command_json(d);
     out["exit_code"] = code;

@@ -88,7 +88,7 @@ def test_misuse_is_explained(diagnose, tmp_path):
         (["--batch-size", 8, "--", "true"], "--batch-size does not go"),
         (["--duration", 3], "-- python train.py"),
         (["--source", tmp_path / "none", "--", "true"], "no such file"),
-        (["--"], "which dataset?"),
+        (["--"], "-- python train.py"),
     ]:
         told = diagnose(*arguments)
         assert told.returncode == 2, told
@@ -149,6 +149,16 @@ def test_a_command_without_sampler_is_run_all_the_same(diagnose):
     told = diagnose("--", PYTHON, "-I", "-S", "-c", "print('alone')")
     assert told.stdout.startswith("alone\n")
     assert told.returncode == 0
+
+
+def test_what_stands_in_the_sources_is_told_too(diagnose):
+    source = ROOT / "bench/diagnose/tf_sync.py"
+    told = diagnose("--source", source, "--", "true")
+    assert told.returncode == 0
+    assert "in the sources: 1 finding" in told.stdout
+    assert "tf_sync.py:27" in told.stdout
+    assert "host-sync-every-step" in told.stdout
+    assert json.loads(diagnose("--json", "--source", source, "--", "true").stdout)["scan"]["files"] == 1
 
 
 def test_duration_ends_the_command(diagnose):
