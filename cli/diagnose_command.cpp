@@ -109,13 +109,38 @@ class Watch {
   Gpus gpus_;
 };
 
-/// Ends it as a person would, then less kindly.
-void end(Child& child) {
-  for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
-    child.signal(number);
-    if (child.ended(5)) return;
+using Clock = std::chrono::steady_clock;
+
+/// Waits until then, or until the command's end (true), and gives it the signals that come for us.
+bool ends_until(Clock::time_point until, Child& child, Signals& signals) {
+  while (!child.ended() && Clock::now() < until) {
+    const auto signal = signals.wait(until);
+    if (!signal || signal->number == SIGCHLD || signal->number == SIGWINCH) continue;
+    child.pass(*signal);
+    if (signal->number == SIGTSTP) ::raise(SIGSTOP);
   }
-  child.ended(1e9);
+  return child.ended().has_value();
+}
+
+/// Ends it as a person would, then less kindly.
+void end(Child& child, Signals& signals) {
+  for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
+    child.pass({.number = number});
+    if (ends_until(Clock::now() + std::chrono::seconds(5), child, signals)) return;
+  }
+}
+
+/// What was seen of the command until it ended, or `duration` was over and it was ended (true).
+bool watch(Child& child, Signals& signals, double duration, std::vector<CommandSample>& samples) {
+  Watch watch(child.id());
+  const auto begun = Clock::now();
+  while (!ends_until(Clock::now() + std::chrono::milliseconds(250), child, signals)) {
+    samples.push_back(watch.sample());
+    if (duration <= 0 || Clock::now() - begun < std::chrono::duration<double>(duration)) continue;
+    end(child, signals);
+    return true;
+  }
+  return false;
 }
 
 std::string quoted(const std::string& text) {
@@ -146,21 +171,12 @@ int diagnose_command(const CommandArguments& a) {
   if (!a.source.empty() && !fs::exists(a.source)) throw Error(a.source + ": there is no such file or folder");
   const SamplerFolder folder;
   std::vector<CommandSample> samples;
-  bool cut_short = false;
-  Child child(a.command, {{"PYTHONPATH", folder.python_path()}}, a.json);
-  {
-    Watch watch(child.id());
-    const double begun = now();
-    while (!child.ended(0.25)) {
-      samples.push_back(watch.sample());
-      if (a.duration > 0 && now() - begun >= a.duration) {
-        cut_short = true;
-        end(child);
-      }
-    }
-  }
+  Signals signals;
+  ::setenv("PYTHONPATH", folder.python_path().c_str(), 1);
+  Child child(a.command, signals, a.json);
+  const bool cut_short = watch(child, signals, a.duration, samples);
   const CommandDiagnosis d = diagnose(folder.logs(), samples);
-  const int code = cut_short ? 0 : child.exit_code();
+  const int code = cut_short ? 0 : child.ended().value_or(0);
   std::string no_scan;
   const json scan = a.source.empty() ? json() : scanned(a.source, no_scan);
   if (a.json) {
