@@ -16,6 +16,7 @@ import time
 from statistics import median
 
 import evidence
+import prove_guard
 import prove_scan
 from evidence import Line, at_least, at_most, below, judged
 from proving import DATA, DOCUMENT, LONG, PEERS, PROOFS, PYTHON, ROOT, Shell, prepare_data, proof
@@ -639,6 +640,9 @@ def overfit(shell):
                  len(sentences) == 8 and found["heard_said"] >= 7)
     yield Line("the same for the clips themselves, for Griffin-Lim of their true mels", "",
                f"{found['heard_original']}, {found['heard_ceiling']}")
+
+
+proof(prove_guard.TITLE)(prove_guard.guard)
 
 
 @proof("the module with every Python that can be had")

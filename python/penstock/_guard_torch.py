@@ -67,14 +67,18 @@ class Optimized:
         limits = [frame for frame in failed if _LIMIT.search(frame.fail_reason)]
         return Compilation(
             count=ok,
-            reason="; ".join(dict.fromkeys(filter(None, map(_reason, frames)))),
+            reason=self._named("; ".join(dict.fromkeys(filter(None, map(_reason, frames))))),
             fallback=f"the limit of {_limit()} recompilations is reached" if limits else "",
             graph_breaks=[
                 *map(_where_it_broke, utils.graph_break_reasons[len(utils.graph_break_reasons) - breaks :]),
                 *(f"not compiled: {_first_line(frame.fail_reason)}" for frame in failed if frame not in limits),
             ],
-            dynamic=_newly_dynamic(frames),
+            dynamic=[self._named(one) for one in _newly_dynamic(frames)],
         )
+
+    def _named(self, text: str) -> str:
+        """Dynamo calls torch's own modules, and code that it cannot read, by a function with *args."""
+        return re.sub(r"\bargs\[(\d+)\]", lambda match: self._parameters.name(int(match[1])), text)
 
     def causes(self, changes: list[Change], compilation: Compilation) -> list[Change]:
         """Those that dynamo names: a number that it takes as a symbol may change with every call, and is not why."""

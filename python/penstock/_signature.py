@@ -42,6 +42,11 @@ class Parameters:
         except (TypeError, ValueError):
             self._signature = None
 
+    def name(self, place: int) -> str:
+        """Of an argument by its place."""
+        names = list(self._signature.parameters) if self._signature else []
+        return names[place] if place < len(names) else f"args[{place}]"
+
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], defaults: bool = True) -> dict[str, Any]:
         """Arguments by name, those that were left out too; *args are args[0], args[1], ..."""
         try:

@@ -127,6 +127,10 @@ def test_sizes_that_were_silently_made_dynamic_are_said():
     assert "made dynamic by itself: x: size of dimension 1" in str(step.report())
     step(torch.ones(2, 9), 3)
     assert step.report()["dynamic"] == ["x: size of dimension 1", "n: its value"]
+    layer = package.guard(compiled(torch.nn.Linear(3, 2)), on_retrace=told.append)  # dynamo calls it by a function with *args
+    for rows in (4, 5):
+        layer(torch.ones(rows, 3))
+    assert layer.report()["dynamic"] == ["input: size of dimension 0"] and [change.leaf for change in told[-1].changes] == ["input"]
     fixed = package.guard(compiled(step_of, dynamic=False), on_retrace=told.append)
     for frames in (4, 5, 6):
         fixed({"mel": torch.ones(frames)})
