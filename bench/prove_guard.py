@@ -3,9 +3,9 @@ import json
 import sys
 
 from evidence import Line, below, judged
+from proving import PYTHON
 
 TITLE = "the retrace guard: its counts are the frameworks' own, and what it costs a step"
-PYTHON = {"PYTHONPATH": "build/python"}
 TESTS = ["tests/python/test_guard.py", "tests/python/test_guard_tf.py", "tests/python/test_guard_jax.py", "tests/python/test_guard_torch.py",
          "tests/python/test_retrace_python.py"]
 
