@@ -99,8 +99,10 @@ void print_swing(const RunDiagnosis& d) {
   if (d.slow.oscillation) fmt::print(", with a period of {:.1f} steps", d.slow.oscillation.period);
   fmt::print(".\n");
   if (d.slow.count > 0)
-    fmt::print("  {} of {:.0f} ms: {}.\n", count_text(static_cast<std::int64_t>(d.slow.count), "slow step"),
-               d.slow.ms, cause_text(d.slow.cause));
+    fmt::print("  {}", wrapped(fmt::format("{} of {:.0f} ms: {}.",
+                                           count_text(static_cast<std::int64_t>(d.slow.count), "slow step"),
+                                           d.slow.ms, cause_text(d.slow.cause)),
+                               78, 2));
 }
 
 void print_feed(const RunDiagnosis& d) {

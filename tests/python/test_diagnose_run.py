@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from conftest import BUILD
+
 
 @pytest.fixture
 def made_run(tmp_path):
@@ -63,6 +65,18 @@ def test_a_log_with_too_few_steps_is_not_called_healthy(penstock, made_run):
         told = penstock("diagnose", "--run", made_run(steps, 40, 1))
         assert told.returncode == 1
         assert found in told.stdout
+
+
+@pytest.mark.skipif(not (BUILD / "penstock-train").exists(), reason="built without LibTorch")
+def test_a_real_run_of_the_trainer_is_judged(penstock, tones, tmp_path):
+    trained = penstock("train", tones, "--run", tmp_path, "--steps", 4, "--batch-size", 2, "--max-mel-frames", 400, "--val-every", 0,
+                       "--on-bad-sample", "skip", "--compute-threads", 1)
+    assert trained.returncode == 0, trained.stderr
+    result = json.loads(penstock("diagnose", "--run", tmp_path, "--json").stdout)
+    assert result["steps"] == 3
+    assert result["step_ms"]["mean"] > 0
+    assert 0 < result["au"] <= 1
+    assert result["retraces"] == 0
 
 
 def test_misuse_is_explained(penstock, tmp_path):
