@@ -7,18 +7,19 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Tuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 
 from .errors import Error
 from .feed import Feed
 from .guard import here
-from .lending import ARRAYS
+
+if TYPE_CHECKING:  # the package does not wait for NumPy
+    import numpy as np
+    import numpy.typing as npt
+
+    Arrays = Dict[str, npt.NDArray[Any]]
 
 Shape = Tuple[int, int, int]
-Arrays = Dict[str, npt.NDArray[Any]]
 Resized = Dict[str, Any]  #: the arrays by name, extras, and the shape
 
 
@@ -91,6 +92,10 @@ def _feed_of(feed: Any) -> Feed:
 
 def _maker(feed: Any) -> Callable[[Shape], Any]:
     """Makes batches of a shape as the feed's own are, from the first of them. The feed is put back."""
+    import numpy as np
+
+    from .lending import ARRAYS
+
     source = _feed_of(feed)
     state = source.state()
     first = next(iter(feed))
@@ -110,6 +115,10 @@ def _maker(feed: Any) -> Callable[[Shape], Any]:
 
 def _resized(arrays: Arrays, frames_axis: int, shape: Shape) -> Resized:
     """A batch's arrays, repeated or cut to another shape. Lengths are full ones."""
+    import numpy as np
+
+    from .lending import ARRAYS
+
     rows, tokens, frames = shape
     old_tokens = arrays["tokens"].shape[1]
     axes = {"mel": (frames_axis, frames), "tokens": (1, tokens)}
