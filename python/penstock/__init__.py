@@ -6,15 +6,21 @@ for batch in feed:
     train(batch.mel, batch.mel_lengths, batch.tokens, batch.token_lengths)
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import cache
 from ._penstock import Batch, DeviceArray, Symbols
 from ._penstock import version as __version__
-from ._warming import warm_up
 from .dataset import info, synth
 from .errors import Error, SampleError
 from .features import mel, tokens
 from .feed import Feed
-from .guard import RetraceError, guard
+
+if TYPE_CHECKING:
+    from ._guard import RetraceError, guard
+    from ._warming import warm_up
 
 __all__ = [
     "Batch",
@@ -33,3 +39,16 @@ __all__ = [
     "tokens",
     "warm_up",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What not every program uses is imported by those that do."""
+    if name in ("guard", "RetraceError"):
+        from . import _guard
+
+        return getattr(_guard, name)
+    if name == "warm_up":
+        from ._warming import warm_up
+
+        return warm_up
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

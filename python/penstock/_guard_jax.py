@@ -16,8 +16,8 @@ from jax import monitoring
 from jax.api_util import shaped_abstractify
 
 from . import _signature
+from ._guard import Compilation, Guard
 from ._signature import Change, Leaf, Signature
-from .guard import Compilation, Guard
 from .lending import ARRAYS
 
 try:

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from . import _signature
+from ._guard import Compilation, Guard
 from ._signature import Change, Leaf, Signature
-from .guard import Compilation, Guard
 
 
 class Function:

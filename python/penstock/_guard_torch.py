@@ -17,8 +17,8 @@ import torch._dynamo
 from torch._dynamo import utils
 
 from . import _signature
+from ._guard import MODULE_CALLS, Compilation, Guard
 from ._signature import Change, Leaf, Signature
-from .guard import MODULE_CALLS, Compilation, Guard
 from .lending import ARRAYS
 
 

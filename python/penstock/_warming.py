@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
 
+from ._guard import here
 from .errors import Error
 from .feed import Feed
-from .guard import here
 
 if TYPE_CHECKING:  # the package does not wait for NumPy
     import numpy as np

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from typing import Any, Callable, Dict, List, Optional
 
 from . import _signature
+from ._guard import Guard, Record, Report, Retrace, batch_in, compiled_by, guard_of, name_of
 from ._interception import intercepted
 from ._warming import wait
 from .errors import Error
-from .guard import Guard, Record, Report, Retrace, batch_in, compiled_by, guard_of, name_of
 
 FOUND_A_PROBLEM, MISUSE, INTERRUPTED = 1, 2, 130
 

@@ -7,7 +7,7 @@ import pytest
 
 import penstock as package
 from penstock import _signature
-from penstock.guard import Compilation, Guard, Record, RetraceError
+from penstock._guard import Compilation, Guard, Record, RetraceError
 
 
 class Counted:
