@@ -208,7 +208,7 @@ def test_a_killed_monitor_leaves_whole_lines(gpus, tmp_path, ending):
         assert float(rows[-1]["time"]) > float(rows[0]["time"]) and "core0" in rows[0] and "command_cpus" in rows[0]
 
 
-def test_signals_reach_the_command_and_its_code_comes_back(tmp_path):
+def test_signals_reach_the_command_and_its_code_comes_back():
     program = "trap 'echo asked to end; exit 7' TERM; trap 'echo saved' USR1; echo ready; while :; do sleep 0.1; done"
     running = subprocess.Popen([*MONITOR, "--", "sh", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout.readline() == "ready\n"
@@ -217,7 +217,7 @@ def test_signals_reach_the_command_and_its_code_comes_back(tmp_path):
     running.send_signal(signal.SIGTERM)
     out, err = running.communicate(timeout=30)
     assert running.returncode == 7 and out == "asked to end\n"
-    assert "watched for" in err and "the command's CPU" in err
+    assert "watched for" in err
     killed = subprocess.run([*MONITOR, "--", "sh", "-c", "kill -9 $$"], capture_output=True, text=True, check=False, timeout=30)
     assert killed.returncode == 128 + 9
 
