@@ -8,64 +8,12 @@
 
 #include "cli/terminal.h"
 #include "penstock/monitor/diagnosis.h"
+#include "penstock/monitor/diagnosis_json.h"
 
 namespace penstock::cli {
 namespace {
 
 using nlohmann::json;
-
-json summary_json(const SeriesSummary& s) {
-  return {{"mean", s.mean}, {"std", s.deviation}, {"cv", s.cv},  {"p50", s.p50},
-          {"p95", s.p95},   {"p99", s.p99},       {"max", s.max}};
-}
-
-/// null where the log says nothing.
-json known(double value) { return std::isnan(value) ? json() : json(value); }
-
-json diagnosis_json(const RunDiagnosis& d) {
-  json out = {{"healthy", d.healthy()},
-              {"steps", d.steps},
-              {"au", d.au},
-              {"band", band_name(d.band)},
-              {"batch_ms", summary_json(d.batch)},
-              {"step_ms", summary_json(d.step)},
-              {"data_ms", summary_json(d.data)},
-              {"first_step_ms", d.cold_ms},
-              {"between_steps", d.outside},
-              {"oscillation",
-               {{"swings", d.swings},
-                {"period_steps", d.slow.oscillation.period},
-                {"strength", d.slow.oscillation.strength}}},
-              {"slow_steps",
-               {{"count", d.slow.count},
-                {"mean_ms", d.slow.ms},
-                {"cause", d.slow.cause},
-                {"explained", d.slow.explained}}},
-              {"stages", json::array()},
-              {"samples_per_second",
-               {{"needed", d.samples_per_second_needed}, {"possible", d.samples_per_second_possible}}},
-              {"workers", d.workers},
-              {"cores", d.cores},
-              {"retraces", d.retraces},
-              {"retrace_causes", json::array()},
-              {"padding", known(d.padding)},
-              {"cache_hits", known(d.cache_hits)},
-              {"gpu_busy", known(d.gpu_busy)},
-              {"cpu_busy", known(d.cpu_busy)},
-              {"skipped", d.skipped},
-              {"findings", json::array()}};
-  for (const StageDemand& s : d.stages)
-    out["stages"].push_back({{"name", s.name}, {"us_per_sample", s.us_per_sample}, {"share", s.share}});
-  for (const auto& [cause, times] : d.retrace_causes)
-    out["retrace_causes"].push_back({{"cause", cause}, {"times", times}});
-  for (const RunFinding& f : d.findings) {
-    json finding = {{"cause", f.cause}, {"share", f.share}, {"what", f.what}, {"advice", f.advice}};
-    if (!f.lines.empty()) finding["lines"] = f.lines;
-    if (f.au_after > 0) finding["au_after"] = f.au_after;
-    out["findings"].push_back(std::move(finding));
-  }
-  return out;
-}
 
 void print_times(const RunDiagnosis& d) {
   const auto row = [](const char* name, const SeriesSummary& s) {
@@ -163,7 +111,7 @@ int diagnose_run(const std::string& run, bool as_json) {
   const RunRecords records = read_run(run);
   const RunDiagnosis d = diagnose(records);
   if (as_json) {
-    json out = diagnosis_json(d);
+    json out = json::parse(diagnosis_json(d));
     out["run"] = run;
     out["damaged_lines"] = records.damaged_lines;
     print_json(out);

@@ -187,4 +187,5 @@ NB_MODULE(_penstock, m) {
   bind_synth(m);
   bind_batch(m);
   bind_feed(m);
+  bind_monitor(m);
 }

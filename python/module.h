@@ -32,6 +32,7 @@ void bind_cache(nb::module_& m);
 void bind_synth(nb::module_& m);
 void bind_batch(nb::module_& m);
 void bind_feed(nb::module_& m);
+void bind_monitor(nb::module_& m);
 
 /// What Python's Settings hold: a validated configuration.
 struct Settings {

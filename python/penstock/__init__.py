@@ -21,12 +21,14 @@ from .feed import Feed
 if TYPE_CHECKING:
     from ._guard import RetraceError, guard
     from ._warming import warm_up
+    from .monitor import Monitor
 
 __all__ = [
     "Batch",
     "DeviceArray",
     "Error",
     "Feed",
+    "Monitor",
     "RetraceError",
     "SampleError",
     "Symbols",
@@ -51,4 +53,8 @@ def __getattr__(name: str) -> Any:
         from ._warming import warm_up
 
         return warm_up
+    if name == "Monitor":
+        from .monitor import Monitor
+
+        return Monitor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

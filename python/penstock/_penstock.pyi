@@ -268,3 +268,16 @@ class Core:
     def symbols(self) -> Symbols: ...
 
     def stats(self) -> dict[str, Any]: ...
+
+class SystemSamples:
+    """While it is open, samples of the machine go into a run's log."""
+
+    def __init__(self, run: str) -> None: ...
+
+    def close(self) -> None: ...
+
+def last_step(run: str) -> tuple[int, int]:
+    """The last step and epoch of a run's log; (0, -1): none."""
+
+def diagnose_run(run: str) -> str:
+    """What `penstock diagnose --run RUN --json` says."""
