@@ -5,15 +5,10 @@ import shlex
 
 import pytest
 
-from conftest import BUILD, ROOT
+from conftest import BUILD
+from pages import commands, page
 
-PAGE = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-
-
-def commands(page):
-    """Lines of code that call a program of ours, without their comments."""
-    lines = re.findall(r"^(?:    |\$ )((?:build/|\./run|pip ).*)$", page, re.MULTILINE)
-    return [re.sub(r" +", " ", re.sub(r" +#.*", "", line)) for line in lines]
+PAGE = page("docs/training.md")
 
 
 @pytest.mark.skipif(not (BUILD / "penstock-train").exists(), reason="built without LibTorch")
@@ -45,9 +40,8 @@ def test_every_field_of_the_log_is_explained(penstock, tones, tmp_path):
 
 def test_the_persian_page_has_commands_of_the_english_ones():
     english = {re.sub(r"data/[\w.-]+|runs/[\w.-]+", "DATA", line)
-               for page in ("README.md", "docs/training.md", "docs/python.md")
-               for line in commands((ROOT / page).read_text(encoding="utf-8"))}
-    persian = commands((ROOT / "docs" / "fa" / "README.md").read_text(encoding="utf-8"))
+               for name in ("README.md", "docs/training.md", "docs/python.md") for line in commands(page(name))}
+    persian = commands(page("docs/fa/README.md"))
     assert len(persian) >= 8
     for line in persian:
         if " say " not in line:  # another text
