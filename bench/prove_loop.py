@@ -20,5 +20,5 @@ def loop(shell):
         yield below(f"{what}: more of a step of {found['step_ms']} ms, mean", 100 * (extra["mean_us"] - bare["mean_us"]) / 1e3 / found["step_ms"], 1, " %")
         yield Line("the same, median", "", f"{extra['median_us'] - bare['median_us']:.1f} us")
     tests = shell.attempt(sys.executable, "-m", "pytest", "-q", "tests/python/test_monitor_loop.py", "tests/python/test_monitor_frameworks.py", env=PYTHON)
-    yield judged("what it writes is what diagnose --run and report show; Lightning, Keras, a stand-in of CUDA's events", "all tests pass",
+    yield judged("what it writes is what the programs show; Lightning, Keras, a stand-in of CUDA's events", "all tests pass",
                  tests.stdout.strip().splitlines()[-1].strip("= "), tests.returncode == 0)

@@ -32,11 +32,11 @@ def keras_callback(mon: Monitor) -> Any:
             mon._go("data" if divided else "outside")
 
         def on_test_begin(self, logs: Any = None) -> None:
-            if self.training:
+            if self.training and mon._apart is None:
                 mon._begin_apart("validation")
 
         def on_test_end(self, logs: Any = None) -> None:
-            if self.training:
+            if self.training and mon._apart is not None:
                 mon._end_apart()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -122,7 +122,7 @@ class Monitor:
                 section[0] += 1
                 section[1] += took
                 self._in_step[name] = self._in_step.get(name, 0) + took
-            if apart:
+            if apart and self._apart is not None:  # not closed meanwhile
                 self._end_apart()
 
     def end_epoch(self) -> None:
@@ -169,7 +169,9 @@ class Monitor:
         atexit.unregister(self._at_exit)
         self._go(_OUTSIDE)
         self._finish_step()
-        self._write(wait=error is None)
+        if error is not None:  # the device may be what has failed: the host's times will do
+            self._unwritten = deque(step._replace(intervals=[]) for step in self._unwritten)
+        self._write(wait=True)
         event: Dict[str, Any] = {"event": "end", "step": self._step}
         if error is not None:
             event.update(event="crash", error=f"{type(error).__name__}: {error}")
@@ -316,7 +318,8 @@ def _line(step: _Step) -> Dict[str, Any]:
     else:
         compute, data = (spent[_COMPUTE] or spent[_BODY]) / 1e6, spent[_DATA] / 1e6
         if step.intervals:
-            compute, data = _cuda_clock.times(step.intervals)
+            with contextlib.suppress(RuntimeError, ValueError):  # of two devices
+                compute, data = _cuda_clock.times(step.intervals)
         au = compute / (compute + data) if compute + data else 0.0
         line.update(step_ms=round(compute, 4), data_ms=round(data, 4), au=round(au, 4))
     line.update(step.batch)
@@ -378,6 +381,7 @@ class Wrapped(Generic[T]):
             monitor._looping = False
             monitor._turn(_OUTSIDE)
             monitor._finish_step()  # of a loop that was left
+            monitor._batch = {}
             if lines is not None:
                 lines.add(last=True)
             monitor._end_epoch()

@@ -243,6 +243,15 @@ def test_a_run_goes_on_after_its_last_step(tmp_path):
         "start", "epoch", "end", "resume", "epoch", "end", "resume", "epoch", "end"]
 
 
+def test_a_run_may_be_closed_anywhere(mon, clock):
+    for _ in mon.wrap([1, 2]):
+        clock.pass_ms(1)
+        with mon.time("checkpoint"):
+            mon.close()
+    assert times(mon) == [(0, 1)]
+    assert [event["event"] for event in lines(mon, "event")] == ["start", "checkpoint", "end"]
+
+
 def test_a_run_has_one_writer(mon):
     with pytest.raises(penstock.Error, match="another Monitor"):
         penstock.Monitor(mon.run)
@@ -408,6 +417,20 @@ def test_cuda_is_timed_by_events_that_nobody_waits_for(tmp_path, clock, monkeypa
     assert [line["data_ms"] for line in lines(tmp_path)] == [4, 0, 0, 0]
     assert [line["step_ms"] for line in lines(tmp_path)] == [pytest.approx(ms) for ms in (21, 20, 20, 5)]
     assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_a_crash_leaves_no_step_out_that_the_device_has_not_finished(tmp_path, clock, monkeypatch):
+    stream = Stream(clock)
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=stream))
+    with pytest.raises(ValueError), penstock.Monitor(tmp_path) as mon:
+        for step in mon.wrap(slow(clock, range(4), 4)):
+            stream.launch(20)
+            clock.pass_ms(1)
+            if step == 2:
+                raise ValueError
+    assert [line["step"] for line in lines(tmp_path)] == [1, 2, 3]
+    assert lines(tmp_path)[-1]["step_ms"] == 1  # the host's
+    assert clock.now < 1_000_000_000 + 20_000_000
 
 
 def test_a_device_that_starves_is_seen_by_its_own_clock(tmp_path, clock, monkeypatch):
