@@ -48,6 +48,8 @@ def run_all(text, place):
             if not (BUILD / "penstock-train").exists():
                 continue
             line = few(line)
+        if " tune " in line:
+            line += " --seconds 0.1 --no-verify"
         done = run(line, place)
         found = {0, 1} if re.match(r"build/penstock (diagnose|monitor)\b", line) and code == 0 else {code}  # the machine may be busy
         assert done.returncode in found, (line, done.stdout[-2000:], done.stderr[-2000:])
