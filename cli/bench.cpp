@@ -28,14 +28,6 @@ struct Arguments {
   bool ablate = false;
 };
 
-/// What later readers of a run want to know about its feed.
-void log_feed(RunLog& log, const json& r) {
-  json line = r["cache"];
-  line["samples_per_second"] = r["samples_per_second"];
-  line["skipped"] = r["skipped"];
-  log.add("feed", line.dump());
-}
-
 /// What each part of a batch costs, and how much of it went on beside the step.
 void print_parts(const json& parts) {
   for (const char* name : {"fill", "copy", "step"}) {
@@ -194,14 +186,11 @@ int run(Arguments& a) {
       print_ablation(rows);
     return 0;
   }
-  std::optional<RunLog> log;
+  std::optional<BenchLog> log;
   if (!a.run_folder.empty()) log.emplace(a.run_folder);
   std::vector<json> runs;
   CopyWork copies;
-  for (int i = 0; i < a.repeat; ++i) {
-    runs.push_back(measure(config, a.work, copies, log ? &*log : nullptr));
-    if (log) log_feed(*log, runs.back());
-  }
+  for (int i = 0; i < a.repeat; ++i) runs.push_back(measure(config, a.work, copies, log ? &*log : nullptr));
   json result = median_of(runs);
   result["mode"] = mode_name(config.preprocessing_mode);
   for (const json& note : result["notes"]) fmt::print(stderr, "note: {}\n", note.get<std::string>());
@@ -238,7 +227,9 @@ void add_bench(CLI::App& app, Action& action) {
        "or auto: use what is cached")
       ->check(CLI::IsMember({"live", "cached", "auto"}));
   a->preprocessing_mode = c->get_option("--preprocessing-mode");
-  c->add_option("--run", a->run_folder, "append each measurement to RUN/log.jsonl")->type_name("RUN");
+  c->add_option("--run", a->run_folder,
+                "log steps and feed to RUN/log.jsonl, behind what is there: `penstock report RUN` shows it")
+      ->type_name("RUN");
   c->add_flag("--no-limits", a->no_limits,
               "do not measure the machine's limits (which takes memory: up to 1 GiB)");
   c->add_flag("--json", a->json, "the result for programs");

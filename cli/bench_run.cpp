@@ -115,7 +115,7 @@ json cache_json(const CacheStats& before, const CacheStats& after) {
 }
 
 /// A new feed, with what a person should know on the way.
-std::unique_ptr<DeviceFeed> open_feed(const Config& config, RunLog* log) {
+std::unique_ptr<DeviceFeed> open_feed(const Config& config, BenchLog* log) {
   ProgressBar indexing("indexing"), building("caching");
   FeedOptions options{
       .open = {.progress = [&](std::size_t done, std::size_t total) { indexing.update(done, total); },
@@ -124,15 +124,7 @@ std::unique_ptr<DeviceFeed> open_feed(const Config& config, RunLog* log) {
                      indexing.clear();
                      building.update(done, total, bytes);
                    }}};
-  if (log)
-    options.tuned = [log](const TuneChange& change) {
-      const json line = {{"epoch", change.epoch},
-                         {"step", change.step},
-                         {"workers", change.workers},
-                         {"depth", change.depth},
-                         {"reason", change.reason}};
-      log->add("tune", line.dump());
-    };
+  if (log) options.tuned = [log](const TuneChange& change) { log_tune(log->log(), change); };
   auto feed = std::make_unique<DeviceFeed>(config, options);
   indexing.clear();
   building.clear();
@@ -152,6 +144,7 @@ class Consumer {
     next.wait();
     const auto arrived = Clock::now();
     last_batch_ = std::exchange(batch_, std::move(next));
+    waited_ms = milliseconds(arrived - asked);
     filling += got - asked;
     copying += arrived - got;
     delivered.add(batch_.host());
@@ -163,6 +156,7 @@ class Consumer {
 
   Delivered delivered;
   std::vector<double> times;
+  double waited_ms = 0;                    // for the last batch
   Clock::duration filling{0}, copying{0};  // waited for
 
  private:
@@ -194,7 +188,7 @@ DeviceStats operator-(const DeviceStats& a, const DeviceStats& b) {
 
 }  // namespace
 
-json measure(const Config& config, const BenchWork& work, CopyWork& copies, RunLog* log) {
+json measure(const Config& config, const BenchWork& work, CopyWork& copies, BenchLog* log) {
   const auto opening = Clock::now();
   const std::unique_ptr<DeviceFeed> opened = open_feed(config, log);
   const Feed& feed = opened->feed();
@@ -204,6 +198,7 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, RunL
 
   Consumer consumer(*opened);
   consumer.times.reserve(static_cast<std::size_t>(work.batches));
+  if (log) log->start(feed, work.batches, work.step_ms, first_batch_ms);
   const FeedStats before = feed.stats();
   const DeviceStats copied_before = opened->device_stats();
   const double cpu = cpu_seconds();
@@ -215,11 +210,15 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, RunL
     consumer.take();
     if (work.step_ms > 0) steps.start(step);
     consumer.let_go();
+    if (log)
+      log->step(consumer.batch(), consumer.waited_ms,
+                i > 0 ? consumer.times.back() : consumer.waited_ms + work.step_ms);
     if (work.step_ms > 0) steps.finish();
   }
   const double seconds = milliseconds(Clock::now() - start) / 1e3;
   const double cpu_used = cpu_seconds() - cpu;
   const FeedStats after = feed.stats();
+  if (log) log->finish();
   const DeviceStats copied = opened->device_stats() - copied_before;
   const Delivered& delivered = consumer.delivered;
   const auto samples = static_cast<double>(delivered.rows);

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_limits.h"
+#include "cli/bench_log.h"
 #include "penstock/core/config.h"
-#include "penstock/monitor/run_log.h"
 
 namespace penstock::cli {
 
@@ -17,8 +17,9 @@ struct BenchWork {
 };
 
 /// A new feed, some batches to get going, then those that count. `copies` becomes what a feed without
-/// features would have to copy; the autotuner's changes go to `log`.
-nlohmann::json measure(const Config& config, const BenchWork& work, CopyWork& copies, RunLog* log = nullptr);
+/// features would have to copy.
+nlohmann::json measure(const Config& config, const BenchWork& work, CopyWork& copies,
+                       BenchLog* log = nullptr);
 
 /// The median of every number, place by place; what is not a number is the first run's.
 nlohmann::json median_of(const std::vector<nlohmann::json>& runs);

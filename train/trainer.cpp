@@ -14,6 +14,7 @@
 
 #include "penstock/core/error.h"
 #include "penstock/core/threads.h"
+#include "penstock/feed/feed_log.h"
 #include "penstock/monitor/run_log.h"
 #include "train/checkpoint.h"
 #include "train/run_folder.h"
@@ -79,13 +80,16 @@ struct OpenUpdate {
   std::vector<std::int64_t> utterances;
 };
 
+json shape_json(const Shape& shape) { return {shape.rows, shape.tokens, shape.frames}; }
+
 json step_json(const StepLine& l) {
   json out = {{"step", l.step},           {"epoch", l.epoch},
               {"loss", l.loss},           {"lr", l.learning_rate},
               {"grad_norm", l.grad_norm}, {"step_ms", l.step_ms},
               {"data_ms", l.data_ms},     {"au", l.au},
               {"padding", l.padding},     {"frames_per_s", l.frames_per_s},
-              {"retraces", l.retraces},   {"losses", json::object()}};
+              {"retraces", l.retraces},   {"losses", json::object()},
+              {"ring", l.ring},           {"shape", shape_json(l.shape)}};
   for (const auto& [name, value] : l.losses) out["losses"][name] = value;
   if (l.skipped) out["skipped"] = true;
   return out;
@@ -161,6 +165,8 @@ class Loop {
   Schedule schedule_;
 
   Clock::time_point mark_{}, started_{};  // the end of the update before; the first step's start
+  std::optional<FeedLog> feed_log_;       // once there is something to do
+  std::int64_t epoch_ = -1;               // of the last batch
   std::deque<OpenUpdate> open_;
   Tally since_line_, since_start_;
   std::optional<StepLine> last_;
@@ -171,12 +177,7 @@ class Loop {
 FeedOptions feed_options(const TrainJob& job, std::optional<RunLog>& log, const std::atomic<bool>& logging) {
   return {.open = job.open, .tuned = [&](const TuneChange& change) {
             if (!logging.load(std::memory_order_acquire)) return;  // pairs with the store behind emplace()
-            log->add("tune", json{{"epoch", change.epoch},
-                                  {"step", change.step},
-                                  {"workers", change.workers},
-                                  {"depth", change.depth},
-                                  {"reason", change.reason}}
-                                 .dump());
+            log_tune(*log, change);
           }};
 }
 
@@ -222,6 +223,7 @@ Loop::Loop(const TrainJob& job)
   step_.warm_up(feed_.feed().plan().shapes(), config.mel.n_mels);
   note(fmt::format("{} {} planned in {:.1f} s", step_.planned(), step_.planned() == 1 ? "shape" : "shapes",
                    seconds(Clock::now() - warming)));
+  feed_log_.emplace(*log_, feed_.feed());
 }
 
 std::shared_ptr<Model> Loop::made_model() {
@@ -266,7 +268,9 @@ void Loop::resume(const std::filesystem::path& checkpoint) {
 
 void Loop::add_batch(const DeviceBatch& batch, OpenUpdate& update) {
   const Batch& host = batch.host();
-  update.line.epoch = host.epoch;
+  update.line.epoch = host.epoch, update.line.shape = host.shape, update.line.ring = feed_.feed().ready();
+  if (const std::int64_t before = std::exchange(epoch_, host.epoch); before >= 0 && before != epoch_)
+    log_->add("event", json{{"event", "epoch"}, {"step", update.line.step}, {"epoch", epoch_}}.dump());
   update.tally.valid += counts_of(host)[0];
   update.tally.frames += static_cast<double>(host.shape.rows) * host.shape.frames;
   for (const std::int64_t u : host.utterances)
@@ -298,7 +302,7 @@ void Loop::one_update() {
                             {"step", update.line.step},
                             {"epoch", retrace->epoch},
                             {"batch", retrace->step},
-                            {"shape", {retrace->shape.rows, retrace->shape.tokens, retrace->shape.frames}},
+                            {"shape", shape_json(retrace->shape)},
                             {"bucket", report.bucket},
                             {"utterances", report.ids},
                             {"cause", retrace->cause}}
@@ -314,6 +318,7 @@ void Loop::one_update() {
   ++state_.update;
   state_.feed = feed_.state();
   open_.push_back(std::move(update));
+  feed_log_->after_batch(now);
 }
 
 void Loop::finish(OpenUpdate update, const Figures& figures) {
@@ -366,6 +371,7 @@ void Loop::take_figures(bool wait) {
 }
 
 std::optional<Validation> Loop::validate() {
+  const auto began = Clock::now();
   DeviceFeed feed(validation_config(job_.config));
   Validation result{.step = state_.update};
   NamedValues sums;
@@ -388,16 +394,23 @@ std::optional<Validation> Loop::validate() {
                           {"step", result.step},
                           {"loss", result.loss},
                           {"utterances", result.utterances},
-                          {"best", result.best}}
+                          {"best", result.best},
+                          {"seconds", seconds(Clock::now() - began)}}
                          .dump());
   if (job_.view.validation) job_.view.validation(result);
   return result;
 }
 
 void Loop::save(bool best) {
+  const auto began = Clock::now();
   state_.random = random_state();
   state_.device_random = device_.is_cpu() ? "" : random_state(device_);
   save_checkpoint(job_.run, step_.model(), step_.optimizer(), state_, settings_.keep_checkpoints, best);
+  log_->add("event", json{{"event", "checkpoint"},
+                          {"step", state_.update},
+                          {"best", best},
+                          {"seconds", seconds(Clock::now() - began)}}
+                         .dump());
 }
 
 Summary Loop::summary() const {
@@ -445,6 +458,7 @@ TrainResult Loop::run() {
       one_update();
     } catch (const SampleError&) {
       take_figures(true);
+      feed_log_->finish();
       if (since_start_.updates > 0) save(false);  // all updates before this one
       throw;
     }
@@ -467,6 +481,7 @@ TrainResult Loop::run() {
     }
     const bool broken = state_.skipped_in_a_row >= most_skipped;  // the figures may only have come now
     over = last || broken || result.signal != 0;
+    if (over) feed_log_->finish();
     if (over || best || due(settings_.save_every)) save(best);
     if (broken)
       result.not_finite = fmt::format("{} updates in a row were not finite: stopped; utterances {}",

@@ -41,6 +41,8 @@ struct StepLine {
   double au = 0;
   double frames_per_s = 0;    ///< valid ones, of all time
   double padding = 0;         ///< share of the batches' frames
+  Shape shape;                ///< of its last batch
+  int ring = 0;               ///< batches that were ready when this one was asked for
   std::int64_t retraces = 0;  ///< so far in this process
   bool skipped = false;       ///< not finite: nothing was changed
 };

@@ -192,6 +192,7 @@ struct Feed::State {
   Histogram wait;
   std::int64_t delivered_rows = 0;
   std::uint64_t ready_sum = 0;
+  std::atomic<int> last_ready{0};
   std::int64_t tune_changes = 0;
 
   mutable std::mutex skipped_mutex;
@@ -213,6 +214,7 @@ Batch Feed::next(const Poll& poll) {
   s.open_ahead();  // the slot whose batch was delivered last goes round the ring
   int ready = 0;
   for (std::uint64_t q = s.next_sequence; q <= s.opened_sequence && s.slot_of(q).ready(); ++q) ++ready;
+  s.last_ready.store(ready, std::memory_order_relaxed);
   Slot& slot = s.slot_of(s.next_sequence);
   slot.wait(poll);
   const auto got = Clock::now();
@@ -267,6 +269,7 @@ void Feed::reset() { restore({.seed = state_->seed}); }
 const Plan& Feed::plan() const { return state_->plan; }
 const Dataset& Feed::dataset() const { return state_->dataset; }
 int Feed::workers() const { return state_->active.load(std::memory_order_relaxed); }
+int Feed::ready() const { return state_->last_ready.load(std::memory_order_relaxed); }
 
 std::size_t Feed::batch_bytes() const { return state_->pool->buffer_bytes(); }
 
@@ -290,9 +293,11 @@ FeedStats Feed::stats() const {
                   .active_workers = s.active.load(std::memory_order_relaxed),
                   .depth = s.depth(),
                   .tune_changes = s.tune_changes};
-  for (std::size_t i = 0; i < stage_count; ++i)
-    for (const StageClock& clock : s.clocks)
+  for (const StageClock& clock : s.clocks) {
+    stats.filled += static_cast<std::int64_t>(clock.samples());
+    for (std::size_t i = 0; i < stage_count; ++i)
       stats.stage_seconds[i] += static_cast<double>(clock.nanoseconds(i)) * 1e-9;
+  }
   for (const CacheCounter& counter : s.counters) counter.add_to(stats.cache);
   if (s.wait.count() > 0)
     stats.ring_level = static_cast<double>(s.ready_sum) / static_cast<double>(s.wait.count());

@@ -3,8 +3,8 @@
 //   Feed feed(config);
 //   for (;;) { Batch batch = feed.next(); ... }
 //
-// One thread calls the methods; stats(), skipped() and recomputed() may be called by any. Batches may go to
-// any thread and may outlive the feed.
+// One thread calls the methods; stats(), ready(), skipped() and recomputed() may be called by any. Batches
+// may go to any thread and may outlive the feed.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -64,6 +64,7 @@ struct FeedOptions {
 struct FeedStats {
   std::array<double, stage_count> stage_seconds{};  ///< over all workers
   std::int64_t samples = 0;                         ///< rows of batches that were delivered
+  std::int64_t filled = 0;                          ///< rows that workers have filled
   Histogram wait;                                   ///< how long next() waited
   double ring_level = 0;     ///< batches that were ready when next() was called, on average
   std::int64_t buffers = 0;  ///< batch buffers that there are
@@ -99,6 +100,7 @@ class Feed {
   [[nodiscard]] const Plan& plan() const;
   [[nodiscard]] const Dataset& dataset() const;
   [[nodiscard]] int workers() const;              ///< that are active
+  [[nodiscard]] int ready() const;                ///< batches that were ready when next() was called last
   [[nodiscard]] std::size_t batch_bytes() const;  ///< of the largest batch's block
   /// Bad samples so far, those included that the index knows of; each once, in the order of their ids.
   [[nodiscard]] std::vector<SkippedSample> skipped() const;

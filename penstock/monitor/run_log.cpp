@@ -17,6 +17,12 @@ std::string reason() { return std::generic_category().message(errno); }
 
 }  // namespace
 
+std::string log_line(double t, std::string_view kind, std::string_view object) {
+  const std::size_t open = object.find('{') + 1;
+  const bool empty = object.find_first_not_of(" \n", open) == object.rfind('}');
+  return fmt::format("{{\"t\":{:.3f},\"kind\":\"{}\"{}{}\n", t, kind, empty ? "" : ",", object.substr(open));
+}
+
 RunLog::RunLog(const std::filesystem::path& run) : path_(run / "log.jsonl") {
   std::error_code failure;
   std::filesystem::create_directories(run, failure);
@@ -26,17 +32,16 @@ RunLog::RunLog(const std::filesystem::path& run) : path_(run / "log.jsonl") {
   if (file_.fd() < 0) throw Error(fmt::format("{}: cannot be written: {}", path_.string(), reason()));
 }
 
-void RunLog::add(std::string_view kind, std::string_view object) {
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  const std::size_t open = object.find('{') + 1;
-  const bool empty = object.find_first_not_of(" \n", open) == object.rfind('}');
-  const std::string line = fmt::format("{{\"t\":{:.3f},\"kind\":\"{}\"{}{}\n", now.count(), kind,
-                                       empty ? "" : ",", object.substr(open));
-  const ssize_t written = ::write(file_.fd(), line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) return;
+double RunLog::now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+void RunLog::append(std::string_view lines) {
+  const ssize_t written = ::write(file_.fd(), lines.data(), lines.size());
+  if (written == static_cast<ssize_t>(lines.size())) return;
   throw Error(
       fmt::format("{}: cannot be written: {}", path_.string(),
-                  written < 0 ? reason() : fmt::format("{} of {} bytes went in", written, line.size())));
+                  written < 0 ? reason() : fmt::format("{} of {} bytes went in", written, lines.size())));
 }
 
 }  // namespace penstock

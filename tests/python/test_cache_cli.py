@@ -686,16 +686,24 @@ def test_bench_names_what_had_to_be_computed_again(cache, penstock, data, tmp_pa
     assert bad.returncode == 1 and victim in bad.stderr
 
 
-def test_a_run_log_has_a_line_for_each_measurement(penstock, data, tmp_path):
+def test_a_run_log_has_every_step_of_every_measurement_once(penstock, data, tmp_path):
     flags = ("bench", data, "--mode", "cached", "--split", "all", "--batch-size", 4, "--batches", 10, "--run", tmp_path / "a/run")
     assert penstock(*flags, "--repeat", 2).returncode == 0
     r = json.loads(penstock(*flags, "--json").stdout)
     lines = [json.loads(line) for line in (tmp_path / "a/run/log.jsonl").read_text().splitlines()]
-    assert len(lines) == 3
-    for line in lines:
-        assert line["kind"] == "feed" and abs(line["t"] - time.time()) < 600
-        assert {"hits", "misses", "recomputed", "bytes_read", "samples_per_second", "skipped"} < set(line)
-    assert lines[2]["samples_per_second"] == pytest.approx(r["samples_per_second"]) and lines[2]["hits"] == r["cache"]["hits"]
+    assert all(abs(line["t"] - time.time()) < 600 for line in lines)
+    steps, feed = ([line for line in lines if line["kind"] == kind] for kind in ("step", "feed"))
+    assert [line["step"] for line in steps] == list(range(1, 31))
+    for line in steps:
+        assert {"epoch", "step_ms", "data_ms", "frames_per_s", "padding", "retraces", "shape", "ring"} < set(line) and "au" not in line
+        assert line["step_ms"] == 0 and line["data_ms"] > 0 and line["shape"][0] == 4 and 0 <= line["padding"] < 1
+    for line in feed:
+        assert {"samples", "samples_per_second", "stages", "workers", "depth", "ring_level", "hits", "misses", "recomputed", "bytes_read",
+                "skipped"} <= set(line)
+    ends = [line for line in feed if "skipped_samples" in line]  # of a measurement
+    assert len(ends) == 3 and feed[-1] is ends[-1]
+    assert sum(line["samples"] for line in feed) == 3 * r["samples"] and sum(line["hits"] for line in feed) > 0
+    assert [line["event"] for line in lines if line["kind"] == "event" and line["event"] != "epoch"] == ["start", "cold"] * 3
     (tmp_path / "file").write_text("")
     bad = penstock("bench", data, "--run", tmp_path / "file")
     assert bad.returncode == 2 and str(tmp_path / "file") in bad.stderr

@@ -112,10 +112,12 @@ TEST_F(TrainerTest, ARunLeavesConfigSymbolsLogAndCheckpoints) {
   for (std::size_t i = 0; i < steps.size(); ++i) {
     EXPECT_EQ(steps[i]["step"], i + 1);
     for (const char* key : {"t", "epoch", "loss", "lr", "grad_norm", "step_ms", "data_ms", "au",
-                            "frames_per_s", "padding", "retraces"})
+                            "frames_per_s", "padding", "retraces", "ring"})
       EXPECT_TRUE(steps[i].contains(key) && steps[i][key].is_number()) << key;
     EXPECT_GT(steps[i]["au"], 0.0);
     EXPECT_LE(steps[i]["au"], 1.0);
+    ASSERT_EQ(steps[i]["shape"].size(), 3u);
+    EXPECT_EQ(steps[i]["shape"][0], 4);
   }
   EXPECT_LT(steps[11]["loss"], steps[0]["loss"]);
   ASSERT_EQ(lines.size(), 3u);
@@ -123,6 +125,34 @@ TEST_F(TrainerTest, ARunLeavesConfigSymbolsLogAndCheckpoints) {
   double mean = 0;
   for (std::size_t i = 4; i < 8; ++i) mean += steps[i]["loss"].get<double>() / 4;
   EXPECT_NEAR(lines[1].loss, mean, 1e-9);
+}
+
+TEST_F(TrainerTest, TheLogSaysWhatTheFeedDidAndWhenEpochsAndCheckpointsCame) {
+  job_.config.train.steps = 30;
+  train(job_);
+  std::int64_t samples = 0;
+  std::vector<json> ends;
+  for (const json& line : log_of(job_.run, "feed")) {
+    if (line.contains("updates")) continue;  // the sums
+    samples += line["samples"].get<std::int64_t>();
+    if (line.contains("skipped_samples")) ends.push_back(line);
+  }
+  EXPECT_EQ(samples, 30 * 4);
+  EXPECT_EQ(ends.size(), 1u);
+  std::vector<std::int64_t> checkpoints, epochs;
+  for (const json& e : events(job_.run, "checkpoint")) {
+    checkpoints.push_back(e["step"]);
+    EXPECT_GT(e["seconds"], 0.0);
+  }
+  EXPECT_THAT(checkpoints, testing::ElementsAre(5, 10, 15, 20, 25, 30));
+  const std::vector<json> steps = log_of(job_.run, "step");
+  for (const json& e : events(job_.run, "epoch")) {
+    epochs.push_back(e["epoch"]);
+    const auto first = e["step"].get<std::size_t>();
+    EXPECT_EQ(steps.at(first - 1)["epoch"], e["epoch"]);
+    EXPECT_LT(steps.at(first - 2)["epoch"], e["epoch"]);
+  }
+  EXPECT_THAT(epochs, testing::ElementsAre(1, 2));
 }
 
 TEST_F(TrainerTest, KilledAtAnyStepAndResumedItGivesTheSameLosses) {
