@@ -16,6 +16,7 @@ void add_info(CLI::App& app, Action& action);
 void add_cache(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_tune(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 /// `command`: what followed `--`.
 void add_diagnose(CLI::App& app, Action& action, const std::vector<std::string>& command);
 void add_monitor(CLI::App& app, Action& action, const std::vector<std::string>& command);

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   cli::add_tune(app, action);
   cli::add_diagnose(app, action, cli::take_command(argc, argv, "diagnose"));
   cli::add_monitor(app, action, cli::take_command(argc, argv, "monitor"));
+  cli::add_report(app, action);
   cli::add_train(app, action);
   cli::add_scan(app, action);
   return cli::run(app, argc, argv, action);
