@@ -38,7 +38,7 @@ table{border-collapse:collapse;width:100%;font-size:13.5px}
 th,td{text-align:start;padding:6px 14px 6px 0;border-bottom:1px solid #e6e9ee;vertical-align:top}
 [dir=rtl] th,[dir=rtl] td{padding:6px 0 6px 14px}
 th{color:#5b6675;font-weight:600;white-space:nowrap}
-td:last-child{overflow-wrap:anywhere;min-width:150px}
+td:last-child{overflow-wrap:anywhere;min-width:120px}
 td:first-child,td:nth-child(2){white-space:nowrap}
 pre{margin:4px 0 6px;padding:7px 11px;background:#f0f3f7;border-radius:7px;font:12.5px/1.5 ui-monospace,Consolas,monospace;overflow-x:auto;text-align:left}
 footer{padding-top:18px;padding-bottom:40px;color:#5b6675;font-size:12.5px}
