@@ -21,7 +21,7 @@ struct Arguments {
   std::unique_ptr<ConfigFlags> flags;
   BenchWork work;
   int repeat = 0;  // 0: once, with --ablate three times
-  std::string mode, run_folder;
+  std::string mode, run_folder, trace;
   CLI::Option* preprocessing_mode = nullptr;
   bool json = false;
   bool no_limits = false;
@@ -177,6 +177,8 @@ int run(Arguments& a) {
   Config config;
   if (!a.flags->load(config)) return 0;
   if (a.work.batches < 2) throw Error("--batches must be at least 2");
+  if (a.ablate && !a.trace.empty()) throw Error("--trace shows one setting: leave --ablate out");
+  if (!a.trace.empty()) a.work.trace = std::make_shared<Trace>();
   if (a.ablate) {
     const json rows = ablate(config, a);
     if (a.json)
@@ -191,6 +193,7 @@ int run(Arguments& a) {
   std::vector<json> runs;
   CopyWork copies;
   for (int i = 0; i < a.repeat; ++i) runs.push_back(measure(config, a.work, copies, log ? &*log : nullptr));
+  if (a.work.trace) a.work.trace->write(a.trace);
   json result = median_of(runs);
   result["mode"] = mode_name(config.preprocessing_mode);
   for (const json& note : result["notes"]) fmt::print(stderr, "note: {}\n", note.get<std::string>());
@@ -230,6 +233,8 @@ void add_bench(CLI::App& app, Action& action) {
   c->add_option("--run", a->run_folder,
                 "log steps and feed to RUN/log.jsonl, behind what is there: `penstock report RUN` shows it")
       ->type_name("RUN");
+  c->add_option("--trace", a->trace, "a timeline of workers, slots, copies and steps, for ui.perfetto.dev")
+      ->type_name("FILE");
   c->add_flag("--no-limits", a->no_limits,
               "do not measure the machine's limits (which takes memory: up to 1 GiB)");
   c->add_flag("--json", a->json, "the result for programs");
@@ -238,6 +243,7 @@ void add_bench(CLI::App& app, Action& action) {
       "  penstock bench data/en --step-ms 50 --batch-size 32 --shapes 4\n"
       "  penstock bench data/en --step-ms 10 --device simulated\n"
       "  penstock bench data/en --step-ms 10 --ablate\n"
+      "  penstock bench data/en --step-ms 10 --batches 100 --trace trace.json\n"
       "  penstock bench data/en --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256 --json");
   c->callback([a, &action] { action = [a] { return run(*a); }; });
 }

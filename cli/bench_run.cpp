@@ -115,7 +115,7 @@ json cache_json(const CacheStats& before, const CacheStats& after) {
 }
 
 /// A new feed, with what a person should know on the way.
-std::unique_ptr<DeviceFeed> open_feed(const Config& config, BenchLog* log) {
+std::unique_ptr<DeviceFeed> open_feed(const Config& config, const BenchWork& work, BenchLog* log) {
   ProgressBar indexing("indexing"), building("caching");
   FeedOptions options{
       .open = {.progress = [&](std::size_t done, std::size_t total) { indexing.update(done, total); },
@@ -123,7 +123,8 @@ std::unique_ptr<DeviceFeed> open_feed(const Config& config, BenchLog* log) {
                    [&](std::size_t done, std::size_t total, std::uint64_t bytes) {
                      indexing.clear();
                      building.update(done, total, bytes);
-                   }}};
+                   }},
+      .trace = work.trace};
   if (log) options.tuned = [log](const TuneChange& change) { log_tune(log->log(), change); };
   auto feed = std::make_unique<DeviceFeed>(config, options);
   indexing.clear();
@@ -135,7 +136,8 @@ std::unique_ptr<DeviceFeed> open_feed(const Config& config, BenchLog* log) {
 /// whose device computes by itself.
 class Consumer {
  public:
-  explicit Consumer(DeviceFeed& feed) : feed_(feed) {}
+  /// Its waits go on `track`, where there is one.
+  Consumer(DeviceFeed& feed, TraceTrack* track) : feed_(feed), track_(track) {}
 
   void take() {
     const auto asked = Clock::now();
@@ -145,6 +147,10 @@ class Consumer {
     const auto arrived = Clock::now();
     last_batch_ = std::exchange(batch_, std::move(next));
     waited_ms = milliseconds(arrived - asked);
+    if (track_) {
+      track_->set_place({.epoch = batch_.host().epoch, .step = batch_.host().step});
+      track_->add("wait", asked, arrived);
+    }
     filling += got - asked;
     copying += arrived - got;
     delivered.add(batch_.host());
@@ -161,6 +167,7 @@ class Consumer {
 
  private:
   DeviceFeed& feed_;
+  TraceTrack* track_;
   DeviceBatch batch_, last_batch_;
   Clock::time_point last_;
 };
@@ -190,13 +197,14 @@ DeviceStats operator-(const DeviceStats& a, const DeviceStats& b) {
 
 json measure(const Config& config, const BenchWork& work, CopyWork& copies, BenchLog* log) {
   const auto opening = Clock::now();
-  const std::unique_ptr<DeviceFeed> opened = open_feed(config, log);
+  const std::unique_ptr<DeviceFeed> opened = open_feed(config, work, log);
   const Feed& feed = opened->feed();
   opened->next().wait();
   const double first_batch_ms = milliseconds(Clock::now() - opening);
   for (int i = 0; i < config.prefetch_buffer_size; ++i) opened->next().wait();
 
-  Consumer consumer(*opened);
+  TraceTrack* const track = work.trace ? &work.trace->track("steps") : nullptr;
+  Consumer consumer(*opened, track);
   consumer.times.reserve(static_cast<std::size_t>(work.batches));
   if (log) log->start(feed, work.batches, work.step_ms, first_batch_ms);
   const FeedStats before = feed.stats();
@@ -208,12 +216,14 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, Benc
   StepClock steps(check_interrupt);
   for (std::int64_t i = 0; i < work.batches; ++i) {
     consumer.take();
+    const auto begun = Clock::now();
     if (work.step_ms > 0) steps.start(step);
     consumer.let_go();
     if (log)
       log->step(consumer.batch(), consumer.waited_ms,
                 i > 0 ? consumer.times.back() : consumer.waited_ms + work.step_ms);
     if (work.step_ms > 0) steps.finish();
+    if (track && work.step_ms > 0) track->add("step", begun, Clock::now());
   }
   const double seconds = milliseconds(Clock::now() - start) / 1e3;
   const double cpu_used = cpu_seconds() - cpu;

@@ -1,6 +1,7 @@
 // One measurement of the feed, as `bench` repeats it.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@ namespace penstock::cli {
 struct BenchWork {
   std::int64_t batches = 300;
   double step_ms = 0;  ///< of an emulated device; 0: none, as fast as it goes
+  std::shared_ptr<Trace> trace;
 };
 
 /// A new feed, some batches to get going, then those that count. `copies` becomes what a feed without

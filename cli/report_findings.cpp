@@ -23,7 +23,8 @@ std::string busy(const RunDiagnosis& found, const Words& say) {
     return filled(say("The device computed {} of the time that steps and their waits took (AU {:.3f}): a "
                       "step computes {} and "
                       "waits {} for data, on average.",
-                      "دستگاه {} از زمان گام‌ها و انتظارهایشان را محاسبه کرد (\u2066AU {:.3f}\u2069): "
+                      "دستگاه {} از زمان گام‌ها و انتظارهایشان را محاسبه کرد (\u2066AU "
+                      "{:.3f}\u2069): "
                       "هر "
                       "گام "
                       "به‌طور "
@@ -31,7 +32,8 @@ std::string busy(const RunDiagnosis& found, const Words& say) {
                       "می‌کند و {} منتظر داده می‌ماند."),
                   percent(found.au, say), found.au, ms(found.step.mean, say), ms(found.data.mean, say));
   return filled(say("No step was timed, so there is no AU: a batch came every {}, on average.",
-                    "زمان هیچ گامی ثبت نشده و AU در کار نیست: به‌طور میانگین هر "
+                    "زمان هیچ گامی ثبت نشده و AU در کار نیست: به‌طور میانگین "
+                    "هر "
                     "{} "
                     "یک "
                     "دسته "

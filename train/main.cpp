@@ -34,7 +34,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> command_line;
   std::unique_ptr<cli::ConfigFlags> flags;
-  std::string run;
+  std::string run, trace;
   bool json = false;
 };
 
@@ -71,7 +71,7 @@ int run_train(Arguments& a) {
   if (!loaded) return 0;
   const std::filesystem::path run =
       a.run.empty() ? default_run(loaded->config) : std::filesystem::path(a.run);
-  return train_and_show(*loaded, run, make_model, a.json);
+  return train_and_show(*loaded, run, make_model, a.json, a.trace);
 }
 
 void print_check(const Config& config) {
@@ -194,6 +194,8 @@ void add_train(CLI::App& app, cli::Action& action, const std::vector<std::string
   auto a = std::make_shared<Arguments>(command_line);
   CLI::App* c = app.add_subcommand("train", "train a voice; goes on by itself where a run was stopped");
   c->add_option("--run", a->run, "the run's folder (default: runs/<dataset>-<size>)")->type_name("RUN");
+  c->add_option("--trace", a->trace, "a timeline of workers, slots, copies and steps, for ui.perfetto.dev")
+      ->type_name("FILE");
   c->add_flag("--json", a->json, "the result for programs");
   a->flags = std::make_unique<cli::ConfigFlags>(*c, std::vector<std::string>{}, true);
   c->footer(

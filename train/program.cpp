@@ -19,18 +19,21 @@ std::optional<LoadedSettings> load_settings(cli::ConfigFlags& flags) {
 }
 
 int train_and_show(const LoadedSettings& settings, const std::filesystem::path& run,
-                   const ModelMaker& make_model, bool json) {
+                   const ModelMaker& make_model, bool json, const std::filesystem::path& trace) {
   Opening opening;
   Console console;
   if (!json) console.note(fmt::format("run {}", run.string()));
+  const auto timeline = trace.empty() ? nullptr : std::make_shared<Trace>();
   const TrainResult result = train({.config = settings.config,
                                     .run = run,
                                     .config_text = settings.text,
                                     .make_model = make_model,
                                     .open = opening.options,
+                                    .trace = timeline,
                                     .view = json ? TrainView{} : console.view(),
                                     .signal = cli::interrupt_signal});
   console.clear();
+  if (timeline) timeline->write(trace);
   if (json) cli::print_json(result_json(result, run.string()));
   if (result.signal != 0) {
     fmt::print(stderr, "interrupted: step {} is saved in {}\n", result.summary.step, run.string());

@@ -33,7 +33,8 @@ struct Opening {
 };
 
 /// train(), with lines on the console, or with `json` its result alone. Returns the exit code.
+/// `trace`: a file for the timeline; empty: none.
 int train_and_show(const LoadedSettings& settings, const std::filesystem::path& run,
-                   const ModelMaker& make_model, bool json);
+                   const ModelMaker& make_model, bool json, const std::filesystem::path& trace = {});
 
 }  // namespace penstock::train

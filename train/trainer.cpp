@@ -157,6 +157,7 @@ class Loop {
   std::optional<RunLog> log_;
   std::atomic<bool> logging_{false};  // log_ is there: the feed may say what it tuned on a thread of its own
   RunState state_;
+  TraceTrack* const track_ = job_.trace ? &job_.trace->track("steps") : nullptr;
   DeviceFeed feed_;
   RunLock lock_;  // behind the feed: a dataset that is not there leaves no folder
   Step step_;
@@ -175,10 +176,14 @@ class Loop {
 
 /// `log` is there once `logging` says so.
 FeedOptions feed_options(const TrainJob& job, std::optional<RunLog>& log, const std::atomic<bool>& logging) {
-  return {.open = job.open, .tuned = [&](const TuneChange& change) {
-            if (!logging.load(std::memory_order_acquire)) return;  // pairs with the store behind emplace()
-            log_tune(*log, change);
-          }};
+  return {.open = job.open,
+          .tuned =
+              [&](const TuneChange& change) {
+                if (!logging.load(std::memory_order_acquire))
+                  return;  // pairs with the store behind emplace()
+                log_tune(*log, change);
+              },
+          .trace = job.trace};
 }
 
 Loop::Loop(const TrainJob& job)
@@ -293,6 +298,11 @@ void Loop::one_update() {
     const std::optional<Retrace> retrace = step_.add(batch, window);
     if (i + 1 == batches) step_.update(update.line.learning_rate);
     const auto computed = Clock::now();
+    if (track_) {
+      track_->set_place({.epoch = batch.host().epoch, .step = batch.host().step});
+      track_->add("wait", asked, got);
+      track_->add("step", got, computed);
+    }
     data += got - asked;
     compute += computed - got;
     add_batch(batch, update);
@@ -397,6 +407,7 @@ std::optional<Validation> Loop::validate() {
                           {"best", result.best},
                           {"seconds", seconds(Clock::now() - began)}}
                          .dump());
+  if (track_) track_->add("validation", began, Clock::now(), {});
   if (job_.view.validation) job_.view.validation(result);
   return result;
 }
@@ -411,6 +422,7 @@ void Loop::save(bool best) {
                           {"best", best},
                           {"seconds", seconds(Clock::now() - began)}}
                          .dump());
+  if (track_) track_->add("checkpoint", began, Clock::now(), {});
 }
 
 Summary Loop::summary() const {

@@ -90,6 +90,7 @@ struct TrainJob {
   std::string config_text;  ///< for RUN/config.yaml
   ModelMaker make_model;
   OpenOptions open;
+  std::shared_ptr<Trace> trace;  ///< of the feed, steps, validations and checkpoints; may be null
   TrainView view;
   GraphsMaker make_graphs = train::make_graphs;
   std::function<int()> signal;  ///< the signal that asks for the end, or 0; asked after every update

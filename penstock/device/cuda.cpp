@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -60,7 +61,8 @@ struct Buffer {
   std::uint64_t turn = 0;  // when it was let go of
   Handle memory;
   std::size_t capacity = 0;
-  Handle begin, copied;  // around its last copy
+  Handle begin, copied;                         // around its last copy
+  std::chrono::steady_clock::time_point asked;  // for it
   bool copying = false;  // that copy has not been seen done: the slot must stay as it is
   Batch slot;
   std::vector<Handle> used;  // recorded on each stream when the buffer was let go of;
@@ -92,6 +94,7 @@ struct Ring {
   std::exception_ptr broken;  // the device has failed: nothing is copied any more
   std::uint64_t turns = 0;
   DeviceStats stats;
+  std::function<void(const CopyDone&)> on_copied;
 
  private:
   Batch take_slot(Buffer& buffer);
@@ -158,6 +161,7 @@ void Ring::start_copy(Buffer& buffer, StreamHandle on) {
     for (std::size_t i = 0; i < buffer.uses && !omitted(Wait::use_before_copy); ++i)
       check(*api, "cudaStreamWaitEvent", api->cudaStreamWaitEvent(on, buffer.used[i].get(), 0));
     const auto block = buffer.slot.block;
+    buffer.asked = std::chrono::steady_clock::now();
     check(*api, "cudaEventRecord", api->cudaEventRecord(buffer.begin.get(), on));
     check(*api, "cudaMemcpyAsync",
           api->cudaMemcpyAsync(buffer.memory.get(), block.data(), block.size(), cuda::host_to_device, on));
@@ -179,6 +183,15 @@ Batch Ring::take_slot(Buffer& buffer) {
   float milliseconds = 0;
   if (api->cudaEventElapsedTime(&milliseconds, buffer.begin.get(), buffer.copied.get()) == cuda::success)
     stats.copy_seconds += milliseconds / 1e3;
+  if (on_copied) {
+    const auto index = std::ranges::find_if(buffers, [&](const auto& b) { return b.get() == &buffer; });
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::nanoseconds took(static_cast<std::int64_t>(milliseconds * 1e6));
+    on_copied({.batch = buffer.slot,
+               .buffer = static_cast<std::size_t>(index - buffers.begin()),
+               .begin = buffer.asked,
+               .end = std::min(now, buffer.asked + took)});
+  }
   stats.bytes += buffer.slot.block.size();
   buffer.copying = false;
   return std::exchange(buffer.slot, {});
@@ -546,6 +559,7 @@ class CudaDevice final : public Device {
     if (options.buffers < 2)
       throw Error(fmt::format("device_buffer_size: must be at least 2, but is {}", options.buffers));
     auto ring = std::make_shared<Ring>(api, ordinal_, options.buffers, options.batch_bytes);
+    ring->on_copied = options.copied;
     if (!options.overlap) return std::make_unique<SerialStage>(std::move(ring), std::move(source));
     return std::make_unique<OverlappedStage>(std::move(ring), std::move(source));
   }

@@ -7,6 +7,7 @@
 //
 // feed/device_feed.h puts the two together.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,6 +62,14 @@ class DeviceBatch {
 /// Where a stage's batches come from.
 using BatchSource = std::function<Batch(const Poll&)>;
 
+/// A copy that is done, on the host's clock: from when it was asked for on, as long as the device says that
+/// it took. Copies into the same buffer never overlap.
+struct CopyDone {
+  const Batch& batch;
+  std::size_t buffer = 0;
+  std::chrono::steady_clock::time_point begin, end;
+};
+
 struct StageOptions {
   std::int32_t buffers =
       2;  ///< batches on the device, the consumer's included (device_buffer_size); 2 or more
@@ -70,6 +79,8 @@ struct StageOptions {
   /// A copy runs while the consumer computes; false: each starts when the batch is asked for, on the stream
   /// that uses it first, and nothing else goes on meanwhile.
   bool overlap = true;
+  /// Called for every copy, by one thread at a time; must not call the stage. May be empty.
+  std::function<void(const CopyDone&)> copied;
 };
 
 struct DeviceStats {

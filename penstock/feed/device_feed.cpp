@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace penstock {
 namespace {
 
@@ -16,12 +18,18 @@ FeedOptions with_slots(FeedOptions options, const Config& config, Device& device
   return options;
 }
 
+void put_on(Trace& trace, const CopyDone& copy) {
+  trace.track(fmt::format("copy {}", copy.buffer))
+      .add("copy", copy.begin, copy.end, {.epoch = copy.batch.epoch, .step = copy.batch.step});
+}
+
 }  // namespace
 
 struct DeviceFeed::State {
   State(const Config& c, const FeedOptions& options)
       : device(open_device(c.device)),
         config(with_memory(c, *device)),
+        trace(options.trace),
         feed(config, with_slots(options, config, *device)),
         at(feed.state()) {
     start();
@@ -32,11 +40,22 @@ struct DeviceFeed::State {
       stage = device->stage([this](const Poll& poll) { return feed.next(poll); },
                             {.buffers = config.device_buffer_size,
                              .batch_bytes = feed.batch_bytes(),
-                             .overlap = config.overlap});
+                             .overlap = config.overlap,
+                             .copied = trace ? [to = trace](const CopyDone& copy) { put_on(*to, copy); }
+                                             : std::function<void(const CopyDone&)>()});
+  }
+
+  /// Without the stage: the copy is waited for.
+  DeviceBatch copy(const Batch& batch) {
+    const auto begin = std::chrono::steady_clock::now();
+    DeviceBatch copied = device->copy(batch);
+    if (trace) put_on(*trace, {.batch = batch, .begin = begin, .end = std::chrono::steady_clock::now()});
+    return copied;
   }
 
   std::shared_ptr<Device> device;
   const Config config;
+  const std::shared_ptr<Trace> trace;
   Feed feed;
   std::unique_ptr<DeviceStage> stage;  // behind the feed, so that it ends first; none without prefetching
   FeedState at;
@@ -49,7 +68,7 @@ DeviceFeed::~DeviceFeed() = default;
 
 DeviceBatch DeviceFeed::next(const Poll& poll) {
   State& s = *state_;
-  DeviceBatch batch = s.stage ? s.stage->next(poll) : s.device->copy(s.feed.next(poll));
+  DeviceBatch batch = s.stage ? s.stage->next(poll) : s.copy(s.feed.next(poll));
   s.at.epoch = batch.host().epoch;
   s.at.step = batch.host().step + 1;
   return batch;

@@ -139,6 +139,7 @@ struct Feed::State {
   void begin_window(Clock::time_point now);
   [[nodiscard]] CpuTime worker_cpu() const;
   [[nodiscard]] int depth() const { return tuner.effort().depth; }
+  void trace_slot(const Slot& slot, Clock::time_point taken);
   void work(const std::stop_token& stopping, std::size_t worker);
   void fill(RowJob& job, Slot& slot, std::int32_t row);
   void look_ahead(const Slot& slot, std::int32_t row) const;
@@ -167,6 +168,7 @@ struct Feed::State {
 
   std::shared_ptr<BufferPool> pool;
   std::vector<Slot> slots;
+  std::vector<TraceTrack*> slot_tracks;    // of a timeline
   std::atomic<std::uint32_t> openings{0};  // counts open slots and stop requests: what idle workers wait on
   std::vector<std::jthread> workers;       // those that have ever been active
   std::atomic<int> active{0};              // workers from this number on are parked
@@ -219,6 +221,7 @@ Batch Feed::next(const Poll& poll) {
   slot.wait(poll);
   const auto got = Clock::now();
 
+  if (s.options.trace) s.trace_slot(slot, got);
   const Slot::Contents taken = std::move(slot.contents);
   {
     const std::lock_guard lock(s.stats_mutex);
@@ -316,6 +319,9 @@ void Feed::State::start() {
   opened_sequence = 0;
   unannounced = 0;
   slots = std::vector<Slot>(most);
+  slot_tracks.clear();
+  for (std::size_t i = 0; options.trace && i < most; ++i)
+    slot_tracks.push_back(&options.trace->track(fmt::format("slot {}", i)));
   {
     // Twice the ring: a consumer may keep as many batches as the ring holds.
     const std::lock_guard lock(stats_mutex);
@@ -335,6 +341,13 @@ void Feed::State::stop() {
   openings.fetch_add(1, std::memory_order_release);
   openings.notify_all();
   workers.clear();
+  if (!options.trace) return;
+  for (std::uint64_t q = next_sequence; q <= opened_sequence; ++q) {  // nobody will take them
+    Slot& slot = slot_of(q);
+    slot.note_row_end(Clock::now());
+    trace_slot(slot, slot.filled());
+  }
+  next_sequence = opened_sequence + 1;
 }
 
 /// Workers below this number work; the others are parked. Threads are made when they are needed first.
@@ -356,7 +369,8 @@ void Feed::State::open_next(Slot& slot) {
   slot.open(opened_sequence + 1, {.plan = plan.batch(open_epoch, open_step),
                                   .epoch = open_epoch,
                                   .step = open_step,
-                                  .buffer = pool->take()});
+                                  .buffer = pool->take(),
+                                  .opened = options.trace ? Clock::now() : Clock::time_point()});
   ++opened_sequence;
   open_step += options.every;
   if (open_step >= plan.steps_per_epoch()) ++open_epoch, open_step = options.first;
@@ -444,6 +458,7 @@ void Feed::State::work(const std::stop_token& stopping, std::size_t worker) {
       .root = root,
       .stores = stores,
       .damaged = [this](std::int64_t number, const std::string& reason) { note_damage(number, reason); }};
+  clocks[worker].set_track(options.trace ? &options.trace->track(fmt::format("worker {}", worker)) : nullptr);
   RowJob job(inputs, clocks[worker], counters[worker]);
   std::uint64_t sequence = 1, rows = 0;
   for (;;) {
@@ -489,7 +504,37 @@ void Feed::State::look_ahead(const Slot& slot, std::int32_t r) const {
   }
 }
 
+/// A batch on its way: filled by workers, then ready until it was taken.
+void Feed::State::trace_slot(const Slot& slot, Clock::time_point taken) {
+  TraceTrack& track = *slot_tracks[static_cast<std::size_t>(&slot - slots.data())];
+  const TracePlace place{.epoch = slot.contents.epoch, .step = slot.contents.step};
+  track.add("fill", slot.contents.opened, slot.filled(), place);
+  if (slot.filled() < taken) track.add("ready", slot.filled(), taken, place);
+}
+
+/// A row with its stages on the worker's track, which ends before the batch can be taken.
+class RowSpan {
+ public:
+  RowSpan(TraceTrack* track, Slot& slot, std::int32_t row) : track_(track), slot_(slot) {
+    if (track_ == nullptr) return;
+    track_->set_place({.epoch = slot.contents.epoch, .step = slot.contents.step, .row = row});
+    begin_ = Clock::now();
+  }
+  void end() const {
+    if (track_ == nullptr) return;
+    const auto now = Clock::now();
+    track_->add("row", begin_, now);
+    slot_.note_row_end(now);
+  }
+
+ private:
+  TraceTrack* track_;
+  Slot& slot_;
+  Clock::time_point begin_;
+};
+
 void Feed::State::fill(RowJob& job, Slot& slot, std::int32_t r) {
+  const RowSpan span(job.clock().track(), slot, r);
   const BatchPlan& batch = slot.contents.plan;
   const Row row = slot.contents.buffer->row(r);
   row.replaced = 0;
@@ -505,8 +550,10 @@ void Feed::State::fill(RowJob& job, Slot& slot, std::int32_t r) {
     }
     if (!filled) job.clear(row);
     job.clock().add_sample();
+    span.end();
     slot.finish(r);
   } catch (...) {
+    span.end();
     slot.finish(r, std::current_exception());
   }
 }

@@ -22,6 +22,7 @@
 #include "penstock/feed/row.h"
 #include "penstock/monitor/histogram.h"
 #include "penstock/monitor/probe.h"
+#include "penstock/monitor/trace.h"
 #include "penstock/plan/plan.h"
 
 namespace penstock {
@@ -59,6 +60,8 @@ struct FeedOptions {
   std::int64_t first = 0, every = 1;
   bool probes =
       true;  ///< false: stage_seconds stay 0, and nothing can be tuned; what probes cost is the difference
+  /// Where rows, slots and copies are put on a timeline; null: nowhere, at no cost.
+  std::shared_ptr<Trace> trace;
 };
 
 struct FeedStats {

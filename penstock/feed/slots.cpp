@@ -209,6 +209,19 @@ bool Slot::finish(std::int32_t row, std::exception_ptr error) {
   return true;
 }
 
+void Slot::note_row_end(std::chrono::steady_clock::time_point time) {
+  // relaxed: finish(), which follows, orders it before wait().
+  const auto end = time.time_since_epoch().count();
+  auto known = row_end_.load(std::memory_order_relaxed);
+  while (known < end && !row_end_.compare_exchange_weak(known, end, std::memory_order_relaxed)) {
+  }
+}
+
+std::chrono::steady_clock::time_point Slot::filled() const {
+  using Clock = std::chrono::steady_clock;
+  return Clock::time_point(Clock::duration(row_end_.load(std::memory_order_relaxed)));
+}
+
 void Slot::wait(const Poll& poll) {
   const auto done = [&] { return unfinished_.load(std::memory_order_acquire) == 0; };
   if (!done()) {

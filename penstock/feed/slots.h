@@ -1,6 +1,7 @@
 // The memory of batches, and the ring of slots whose rows workers claim.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -142,6 +143,7 @@ class Slot {
     BatchPlan plan;
     std::int64_t epoch = 0, step = 0;
     std::shared_ptr<BatchBuffer> buffer;
+    std::chrono::steady_clock::time_point opened;  // of a timeline
   };
 
   /// Consumer. `sequence` numbers the batches of a run from 1.
@@ -157,6 +159,11 @@ class Slot {
   void wait(const Poll& poll = {});
   [[nodiscard]] bool ready() const;
 
+  // For a timeline. Workers: a row was done at this time, before finish() says so.
+  void note_row_end(std::chrono::steady_clock::time_point time);
+  /// Consumer, behind wait(): when the last row was done.
+  [[nodiscard]] std::chrono::steady_clock::time_point filled() const;
+
   Contents contents;
 
  private:
@@ -165,6 +172,7 @@ class Slot {
   static constexpr int row_bits = 16;
   std::atomic<std::uint64_t> claim_{0};
   std::atomic<std::uint32_t> unfinished_{0};
+  std::atomic<std::chrono::steady_clock::rep> row_end_{0};
   std::mutex mutex_;  // of what follows
   std::condition_variable finished_;
   std::exception_ptr error_;

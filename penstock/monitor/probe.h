@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "penstock/monitor/trace.h"
+
 namespace penstock {
 
 /// The stages of a sample's way, in their order.
@@ -23,6 +25,14 @@ class StageClock {
     sum.store(sum.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(time.count()),
               std::memory_order_relaxed);
   }
+  /// The same, and onto the timeline where there is one.
+  void add(Stage stage, TraceTrack::Time begin, TraceTrack::Time end) {
+    add(stage, end - begin);
+    if (track_ != nullptr) track_->add(stage_names[static_cast<std::size_t>(stage)], begin, end);
+  }
+  /// Before the worker begins. Must outlive its work; null: no timeline.
+  void set_track(TraceTrack* track) { track_ = track; }
+  [[nodiscard]] TraceTrack* track() const { return track_; }
   /// One more sample has gone through.
   void add_sample() {
     samples_.store(samples_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -39,6 +49,7 @@ class StageClock {
   alignas(64) std::array<std::atomic<std::uint64_t>, stage_count> sums_{};
   std::atomic<std::uint64_t> samples_{0};
   bool on_ = true;
+  TraceTrack* track_ = nullptr;
 };
 
 /// Runs `call`, adds its time to `stage` (also when it throws) and returns its result.
@@ -49,7 +60,7 @@ decltype(auto) probe(StageClock& clock, Stage stage, Call&& call) {
     StageClock& clock;
     Stage stage;
     std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
-    ~Timer() { clock.add(stage, std::chrono::steady_clock::now() - start); }
+    ~Timer() { clock.add(stage, start, std::chrono::steady_clock::now()); }
   } timer{clock, stage};
   return call();
 }
