@@ -20,25 +20,29 @@ std::string ms(double value, const Words& say) { return say.ltr(text_of(value, U
 
 std::string busy(const RunDiagnosis& found, const Words& say) {
   if (found.au > 0)
-    return filled(say("The device computed {} of the time that steps and their waits took (AU {:.3f}): a "
-                      "step computes {} and "
-                      "waits {} for data, on average.",
-                      "دستگاه {} از زمان گام‌ها و انتظارهایشان را محاسبه کرد (\u2066AU "
-                      "{:.3f}\u2069): "
-                      "هر "
-                      "گام "
-                      "به‌طور "
-                      "میانگین {} محاسبه "
-                      "می‌کند و {} منتظر داده می‌ماند."),
-                  percent(found.au, say), found.au, ms(found.step.mean, say), ms(found.data.mean, say));
-  return filled(say("No step was timed, so there is no AU: a batch came every {}, on average.",
-                    "زمان هیچ گامی ثبت نشده و AU در کار نیست: به‌طور میانگین "
-                    "هر "
-                    "{} "
-                    "یک "
-                    "دسته "
-                    "رسید."),
-                ms(found.batch.mean, say));
+    return filled(
+        say("The device computed {} of the time that steps and their waits took (AU {:.3f}): a "
+            "step computes {} and "
+            "waits {} for data, on average.",
+            "دستگاه {} از زمان گام‌ها و انتظارهایشان را محاسبه "
+            "کرد "
+            "(\u2066AU "
+            "{:.3f}\u2069): "
+            "هر "
+            "گام "
+            "به‌طور "
+            "میانگین {} محاسبه "
+            "می‌کند و {} منتظر داده می‌ماند."),
+        percent(found.au, say), found.au, ms(found.step.mean, say), ms(found.data.mean, say));
+  return filled(
+      say("No step was timed, so there is no AU: a batch came every {}, on average.",
+          "زمان هیچ گامی ثبت نشده و AU در کار نیست: به‌طور میانگین "
+          "هر "
+          "{} "
+          "یک "
+          "دسته "
+          "رسید."),
+      ms(found.batch.mean, say));
 }
 
 /// A finding's cause, and what helps, in Persian: the diagnosis itself speaks English.

@@ -165,7 +165,9 @@ void Writer::utilisation() {
   picture("au", say_("How busy the device was", "دستگاه چقدر مشغول بود"),
           say_("AU is the share of the time in which the step computes; the band goes from the least to the "
                "largest.",
-               "AU سهمی از زمان است که گام در آن محاسبه می‌کند؛ نوار کم‌رنگ از "
+               "AU سهمی از زمان است که گام در آن محاسبه می‌کند؛ نوار "
+               "کم‌رنگ "
+               "از "
                "کمینه "
                "تا "
                "بیشینه "
@@ -281,7 +283,13 @@ void Writer::batch_times() {
           fmt::format(
               fmt::runtime(say_(
                   "Steps by their milliseconds, wait included: mean {}, median {}, p95 {}, p99 {}, CV {}.",
-                  "تعداد گام‌ها بر حسب میلی‌ثانیه، با انتظار: میانگین {}، میانه {}، p95 {}، "
+                  "تعداد گام‌ها بر حسب میلی‌ثانیه، با انتظار: "
+                  "میانگین "
+                  "{}، "
+                  "میانه "
+                  "{}، "
+                  "p95 "
+                  "{}، "
                   "p99 "
                   "{}، "
                   "CV "
@@ -366,7 +374,8 @@ void Writer::retraces() {
   if (rows.empty()) return leave_out("retraces", say_("Retraces: none.", "ردیابی دوباره: هیچ."));
   table("retraces", say_("Retraces", "ردیابی‌های دوباره"),
         say_("Steps that had to be planned again, since their batch had a shape of its own.",
-             "گام‌هایی که باید از نو طرح می‌شدند، چون شکل دسته‌شان "
+             "گام‌هایی که باید از نو طرح می‌شدند، چون شکل "
+             "دسته‌شان "
              "تازه "
              "بود."),
         {say_("step", "گام"), say_("shape", "شکل"), say_("utterances", "گفته‌ها"),

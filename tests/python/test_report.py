@@ -2,12 +2,11 @@
 import json
 import math
 import os
+import pathlib
 import re
 import shutil
 
 import pytest
-
-from conftest import BUILD
 
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
@@ -148,8 +147,8 @@ def test_pictures_alone(penstock, tmp_path):
     run = make_run(tmp_path / "run", steps=40, step=False, feed=True, gpu=True)
     found = json.loads(penstock("report", run, "--json", "--png", tmp_path / "pictures").stdout)
     assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == sorted(f"{s}.png" for s in found["sections"] if s in PICTURES)
-    for path in found["pictures"]:
-        head = open(path, "rb").read(24)
+    for path in map(pathlib.Path, found["pictures"]):
+        head = path.read_bytes()[:24]
         assert head[:8] == b"\x89PNG\r\n\x1a\n" and int.from_bytes(head[16:20], "big") == 2 * 760
 
 
