@@ -93,7 +93,7 @@ def test_the_quick_start_runs_from_nothing(tmp_path):
     text = page("docs/quick_start.md")
     said = run_all(text, folder)
     assert any("AU" in output for line, output in said if " diagnose " in line)
-    assert (folder / "tuned.yaml").exists()
+    assert (folder / "feed.html").exists() and (folder / "tuned.yaml").exists()
     (folder / "code.py").write_text("".join(python_blocks(text)), encoding="utf-8")
     done = run("python code.py", folder)
     assert done.returncode == 0, done.stderr
