@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/terminal.h"
 #include "penstock/core/error.h"
+#include "penstock/monitor/system_log.h"
 
 namespace penstock::cli {
 namespace {
@@ -190,6 +191,8 @@ int run(Arguments& a) {
   }
   std::optional<BenchLog> log;
   if (!a.run_folder.empty()) log.emplace(a.run_folder);
+  std::optional<SystemLog> system_log;
+  if (log) system_log.emplace(*log);
   std::vector<json> runs;
   CopyWork copies;
   for (int i = 0; i < a.repeat; ++i) runs.push_back(measure(config, a.work, copies, log ? &*log : nullptr));

@@ -16,6 +16,7 @@
 #include "penstock/core/threads.h"
 #include "penstock/feed/feed_log.h"
 #include "penstock/monitor/run_log.h"
+#include "penstock/monitor/system_log.h"
 #include "train/checkpoint.h"
 #include "train/run_folder.h"
 
@@ -155,6 +156,7 @@ class Loop {
   const TrainSettings& settings_;
   const torch::Device device_;
   std::optional<RunLog> log_;
+  std::optional<SystemLog> system_log_;  // behind the log, which it writes to
   std::atomic<bool> logging_{false};  // log_ is there: the feed may say what it tuned on a thread of its own
   RunState state_;
   TraceTrack* const track_ = job_.trace ? &job_.trace->track("steps") : nullptr;
@@ -218,6 +220,7 @@ Loop::Loop(const TrainJob& job)
   feed_.feed().dataset().symbols.save(job.run / "symbols.txt");
   cut_log(job.run, state_.update);
   log_.emplace(job.run);
+  system_log_.emplace(*log_);
   logging_.store(true, std::memory_order_release);
   log_->add(
       "event",
