@@ -99,8 +99,3 @@ def test_a_file_that_is_there_is_not_overwritten(penstock, tones, tmp_path):
     done = penstock("diagnose", tones, "--step-ms", 10, "--apply", "-o", kept)
     assert done.returncode == 2 and "--force overwrites it" in done.stderr
     assert kept.read_text() == "batch_size: 4\n"
-
-
-def test_no_dataset_no_run_is_a_question(penstock):
-    done = penstock("diagnose")
-    assert done.returncode == 2 and "which dataset?" in done.stderr

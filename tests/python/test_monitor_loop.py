@@ -306,7 +306,7 @@ def test_importing_the_package_imports_no_framework(script):
 
 
 def test_steps_of_a_feed_have_shapes_and_the_feed_has_lines(tones, mon):
-    feed = penstock.Feed(tones, batch_size=4, split="all", num_workers=1)
+    feed = penstock.Feed(tones, batch_size=4, split="all", num_workers=1, preprocessing_mode="runtime")
     for _ in mon.wrap(feed):
         pass
     steps = lines(mon)
