@@ -192,7 +192,7 @@ int run(Arguments& a) {
   std::optional<BenchLog> log;
   if (!a.run_folder.empty()) log.emplace(a.run_folder);
   std::optional<SystemLog> system_log;
-  if (log) system_log.emplace(*log);
+  if (log) system_log.emplace(log->log());
   std::vector<json> runs;
   CopyWork copies;
   for (int i = 0; i < a.repeat; ++i) runs.push_back(measure(config, a.work, copies, log ? &*log : nullptr));
