@@ -68,7 +68,7 @@ std::size_t whole_part(std::span<const double> r, std::size_t peak) {
     bool repeats = true;
     for (std::size_t m = 1; m < parts; ++m) {
       const double lag = period * static_cast<double>(m), half = lag - period / 2;
-      const auto valley = static_cast<std::size_t>(half + 0.5);
+      const auto valley = static_cast<std::size_t>(std::lround(half));
       repeats = repeats && at(lag) >= least_share * r[peak] && r[valley] < at(lag) / 2;
     }
     if (repeats)
