@@ -3,6 +3,7 @@
 
 Times are injected by sleeping until shortly before a deadline and spinning to it; those that came out are compared with those that went
 in. The cost is what a step of 10 ms, which computes all the time, takes longer than its own work, with the Monitor and without it in turns."""
+
 import itertools
 import json
 import os
@@ -59,8 +60,11 @@ def recovered(loop, data, compute, steps=60):
         loop(mon, injected, steps, data, compute)
         report = mon.report()
     waited, computed = injected.mean("data"), injected.mean("compute")
-    errors = {"data": report["data_ms"]["mean"] / waited - 1, "compute": report["step_ms"]["mean"] / computed - 1,
-              "au": report["au"] / (computed / (waited + computed)) - 1}
+    errors = {
+        "data": report["data_ms"]["mean"] / waited - 1,
+        "compute": report["step_ms"]["mean"] / computed - 1,
+        "au": report["au"] / (computed / (waited + computed)) - 1,
+    }
     return {"loop": loop.__name__, "data_ms": data, "compute_ms": compute, **errors}
 
 
@@ -92,6 +96,7 @@ def bare(steps):
 
 def cost(rounds=6, steps=40):
     with tempfile.TemporaryDirectory() as run, penstock.Monitor(os.path.join(run, "run")) as mon:
+
         def watched(steps):
             return (work for _ in mon.wrap(range(steps)))
 
@@ -112,5 +117,12 @@ def cost(rounds=6, steps=40):
 
 
 if __name__ == "__main__":
-    json.dump({"recovered": [recovered(loop, *case) for loop in (wrapped, blocks) for case in CASES], "step_ms": STEP_MS, "cost": cost()},
-              sys.stdout, indent=1)
+    json.dump(
+        {
+            "recovered": [recovered(loop, *case) for loop in (wrapped, blocks) for case in CASES],
+            "step_ms": STEP_MS,
+            "cost": cost(),
+        },
+        sys.stdout,
+        indent=1,
+    )
