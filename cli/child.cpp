@@ -85,7 +85,8 @@ std::optional<int> Child::ended() {
 }
 
 void Child::pass(const Signal& signal) const {
-  if (!signal.to_all && !code_) ::kill(id_, signal.number);
+  const bool is_ours = signal.number == SIGCHLD || signal.number == SIGWINCH;
+  if (!is_ours && !signal.to_all && !code_) ::kill(id_, signal.number);
 }
 
 }  // namespace penstock::cli

@@ -46,7 +46,7 @@ class Child {
   [[nodiscard]] pid_t id() const { return id_; }
   /// Its exit code (128 + the signal that ended it) once it has ended.
   std::optional<int> ended();
-  /// Gives it a signal that came for us, unless it has it already.
+  /// Gives it a signal that came for us, unless it has it already, or it is about a child or the terminal.
   void pass(const Signal& signal) const;
 
  private:

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -15,11 +17,13 @@
 
 #include "cli/child.h"
 #include "cli/diagnose_page.h"
+#include "cli/py_spy.h"
 #include "cli/sampler_text.h"
 #include "cli/terminal.h"
 #include "penstock/core/error.h"
 #include "penstock/monitor/command_diagnosis.h"
 #include "penstock/monitor/gpu.h"
+#include "penstock/monitor/run_log.h"
 #include "penstock/monitor/system.h"
 
 namespace penstock::cli {
@@ -49,6 +53,12 @@ class SamplerFolder {
     const char* before = std::getenv("PYTHONPATH");
     return before && *before ? fmt::format("{}:{}", path_.string(), before) : path_.string();
   }
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  /// In one process at least.
+  [[nodiscard]] bool is_used() const {
+    return std::ranges::any_of(fs::directory_iterator(path_),
+                               [](const auto& entry) { return entry.path().extension() == ".samples"; });
+  }
   [[nodiscard]] std::vector<StackLog> logs() const {
     std::vector<StackLog> logs;
     for (const auto& entry : fs::directory_iterator(path_))
@@ -61,10 +71,6 @@ class SamplerFolder {
   fs::path path_;
 };
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 /// What can be seen from outside.
 class Watch {
  public:
@@ -73,32 +79,51 @@ class Watch {
   CommandSample sample() {
     const SystemSample machine = machine_.sample();
     const TreeSample tree = tree_.sample();
-    CommandSample s{.t = now(), .seconds = machine.seconds};
+    CommandSample s{.t = RunLog::now(), .seconds = machine.seconds};
     s.cpus = tree.cpu, s.machine_cpu = machine.busy, s.faults_major = tree.faults_major;
     s.disk_read = tree.read.value_or(machine.disk.read);
     s.processes = tree.processes.size();
-    std::set<int> ids;
+    ids_.clear();
+    std::map<std::string, ThreadGroup> groups;
     for (const ProcessSample& p : tree.processes) {
-      ids.insert(p.id);
+      ids_.insert(p.id);
       s.threads += p.threads.size();
-      for (const ThreadSample& t : p.threads)
+      for (const ThreadSample& t : p.threads) {
+        ThreadGroup& group = groups[t.id == p.id ? t.name + " (main)" : t.name];
+        ++group.threads;
+        group.cpus += t.cpu;
         if (t.name.starts_with("tf_XLA"))
           s.device_threads =
               std::min(1.0, (std::isnan(s.device_threads) ? 0 : s.device_threads) + t.cpu + t.waiting);
+      }
     }
-    s.gpu = utilisation(ids);
+    for (auto& [name, group] : groups) s.groups.push_back({name, group.threads, group.cpus});
+    s.gpu = utilisation();
     return s;
+  }
+
+  /// A process that runs Python; 0: none.
+  [[nodiscard]] int python() const {
+    std::error_code none;
+    const auto runs_python = [&](int id) {
+      return fs::read_symlink(fmt::format("/proc/{}/exe", id), none)
+          .filename()
+          .string()
+          .starts_with("python");
+    };
+    const auto found = std::ranges::find_if(ids_, runs_python);
+    return found == ids_.end() ? 0 : *found;
   }
 
  private:
   /// Of the GPUs that the command uses; of all, where it is not known who uses them.
-  double utilisation(const std::set<int>& ids) {
+  double utilisation() {
     double sum = 0;
     int count = 0;
     for (const GpuSample& gpu : gpus_.sample()) {
       const bool its =
           !gpu.processes || gpu.processes->empty() ||
-          std::ranges::any_of(*gpu.processes, [&](const GpuProcess& p) { return ids.contains(p.id); });
+          std::ranges::any_of(*gpu.processes, [&](const GpuProcess& p) { return ids_.contains(p.id); });
       if (its && gpu.utilisation) sum += *gpu.utilisation, ++count;
     }
     return count > 0 ? sum / count : not_logged;
@@ -107,6 +132,7 @@ class Watch {
   SystemSampler machine_;
   ProcessTree tree_;
   Gpus gpus_;
+  std::set<int> ids_;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -115,7 +141,7 @@ using Clock = std::chrono::steady_clock;
 bool ends_until(Clock::time_point until, Child& child, Signals& signals) {
   while (!child.ended() && Clock::now() < until) {
     const auto signal = signals.wait(until);
-    if (!signal || signal->number == SIGCHLD || signal->number == SIGWINCH) continue;
+    if (!signal) continue;
     child.pass(*signal);
     if (signal->number == SIGTSTP) ::raise(SIGSTOP);
   }
@@ -130,13 +156,18 @@ void end(Child& child, Signals& signals) {
   }
 }
 
-/// What was seen of the command until it ended, or `duration` was over and it was ended (true).
-bool watch(Child& child, Signals& signals, double duration, std::vector<CommandSample>& samples) {
+/// What was seen of the command until it ended, or `duration` was over and it was ended (true). py-spy looks
+/// at what the sampler is not in after more than the time that a start of Python takes.
+bool watch(Child& child, Signals& signals, double duration, const SamplerFolder& folder,
+           std::vector<CommandSample>& samples, std::optional<PySpy>& spy) {
   Watch watch(child.id());
   const auto begun = Clock::now();
   while (!ends_until(Clock::now() + std::chrono::milliseconds(250), child, signals)) {
     samples.push_back(watch.sample());
-    if (duration <= 0 || Clock::now() - begun < std::chrono::duration<double>(duration)) continue;
+    const std::chrono::duration<double> passed = Clock::now() - begun;
+    if (!spy && passed.count() > 1.5 && !folder.is_used() && watch.python() != 0)
+      spy.emplace(watch.python(), folder.path(), signals);
+    if (duration <= 0 || passed.count() < duration) continue;
     end(child, signals);
     return true;
   }
@@ -174,8 +205,12 @@ int diagnose_command(const CommandArguments& a) {
   Signals signals;
   ::setenv("PYTHONPATH", folder.python_path().c_str(), 1);
   Child child(a.command, signals, a.json);
-  const bool cut_short = watch(child, signals, a.duration, samples);
-  const CommandDiagnosis d = diagnose(folder.logs(), samples);
+  std::optional<PySpy> spy;
+  const bool cut_short = watch(child, signals, a.duration, folder, samples, spy);
+  std::vector<StackLog> logs = folder.logs();
+  if (spy && logs.empty()) logs.push_back(spy->finish());
+  CommandDiagnosis d = diagnose(logs, samples);
+  if (spy && !spy->why().empty()) d.why += "; " + spy->why();
   const int code = cut_short ? 0 : child.ended().value_or(0);
   std::string no_scan;
   const json scan = a.source.empty() ? json() : scanned(a.source, no_scan);

@@ -135,6 +135,12 @@ void print_machine(const CommandDiagnosis& d) {
   add(fmt::format("{} process{}, {}", d.processes, d.processes == 1 ? "" : "es",
                   count_text(static_cast<std::int64_t>(d.threads), "thread")));
   fmt::print("\n{}", wrapped(text, 80));
+  std::string groups;
+  for (const ThreadGroup& group : d.groups)
+    groups += fmt::format("{}{} {:.2f}", groups.empty() ? "" : ", ",
+                          group.threads > 1 ? fmt::format("{} x {}", group.threads, group.name) : group.name,
+                          group.cpus);
+  if (!groups.empty()) fmt::print("{}", wrapped("CPUs by thread: " + groups, 80));
 }
 
 }  // namespace
@@ -162,7 +168,10 @@ json command_json(const CommandDiagnosis& d) {
               {"faults_major", d.faults_major},
               {"processes", d.processes},
               {"threads", d.threads},
+              {"busy_threads", json::array()},
               {"lines", json::array()}};
+  for (const ThreadGroup& group : d.groups)
+    out["busy_threads"].push_back({{"name", group.name}, {"threads", group.threads}, {"cpus", group.cpus}});
   for (std::size_t i = 0; i < doing_count; ++i) out["shares"][doing_names[i]] = d.shares[i];
   for (const HotLine& line : d.lines)
     out["lines"].push_back({{"file", line.file},

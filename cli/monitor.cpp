@@ -40,9 +40,6 @@ double seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 Clock::duration duration_of(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
-double seconds_since_epoch() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 /// As a shell would read it.
 std::string shell_words(const std::vector<std::string>& words) {
@@ -224,7 +221,7 @@ class Watch {
     view_.add(moment);
     if (moment.command) cpu_seconds_ = moment.command->cpu_seconds;
     try {
-      if (log_) log_->add(moment, seconds_since_epoch());
+      if (log_) log_->add(moment, RunLog::now());
     } catch (const Error& e) {  // a full disk must not end what is watched
       say(e.what());
       log_.reset();

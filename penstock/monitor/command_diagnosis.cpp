@@ -43,6 +43,27 @@ double mean_of(const std::vector<CommandSample>& samples, double from, double to
   return seconds > 0 ? sum / seconds : not_logged;
 }
 
+/// The busiest threads between `from` and `to`.
+std::vector<ThreadGroup> busiest(const std::vector<CommandSample>& samples, double from, double to) {
+  std::map<std::string, ThreadGroup> groups;
+  double seconds = 0;
+  for (const CommandSample& s : samples) {
+    if (s.t <= from || s.t > to) continue;
+    seconds += s.seconds;
+    for (const ThreadGroup& group : s.groups) {
+      ThreadGroup& sum = groups[group.name];
+      sum.threads = std::max(sum.threads, group.threads);
+      sum.cpus += group.cpus * s.seconds;
+    }
+  }
+  std::vector<ThreadGroup> out;
+  for (auto& [name, group] : groups)
+    if (group.cpus / seconds >= 0.01) out.push_back({name, group.threads, group.cpus / seconds});
+  std::ranges::stable_sort(out, std::greater(), &ThreadGroup::cpus);
+  if (out.size() > 6) out.resize(6);
+  return out;
+}
+
 void add_timeline(CommandDiagnosis& d, const StackLog& log, double end) {
   const double begin = log.start, length = std::max(1e-3, end - begin);
   d.timeline.assign(columns, {});
@@ -151,6 +172,7 @@ CommandDiagnosis diagnose(const std::vector<StackLog>& logs, const std::vector<C
   };
   d.cpus = mean(&CommandSample::cpus), d.machine_cpu = mean(&CommandSample::machine_cpu);
   d.disk_read = mean(&CommandSample::disk_read), d.faults_major = mean(&CommandSample::faults_major);
+  d.groups = busiest(samples, from, to);
   // In the second half: what was compiled in the first does not count as idle.
   d.gpu_busy = mean_of(samples, (from + to) / 2, to, &CommandSample::gpu);
   d.device_busy = std::isnan(d.gpu_busy)

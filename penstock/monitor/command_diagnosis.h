@@ -12,6 +12,13 @@
 
 namespace penstock {
 
+/// Threads of one name, in all processes of the command.
+struct ThreadGroup {
+  std::string name;
+  std::size_t threads = 0;
+  double cpus = 0;
+};
+
 /// What the command and the machine did since the sample before. Shares are 0..1, `not_logged` is not known.
 struct CommandSample {
   double t = 0, seconds = 0;               ///< s since the epoch; of this sample
@@ -20,6 +27,7 @@ struct CommandSample {
   double device_threads = not_logged;      ///< threads that compute what JAX was handed, on a CPU; at most 1
   double disk_read = 0, faults_major = 0;  ///< bytes/s, faults/s
   std::size_t processes = 0, threads = 0;
+  std::vector<ThreadGroup> groups;
 };
 
 enum class Bound : std::uint8_t { healthy, input, sync, compile, launch, python, unknown };
@@ -52,6 +60,7 @@ struct CommandDiagnosis {
   double device_busy = not_logged, gpu_busy = not_logged;
   double cpus = 0, machine_cpu = 0, disk_read = 0, faults_major = 0;  ///< means while it trained
   std::size_t processes = 0, threads = 0;                             ///< at most
+  std::vector<ThreadGroup> groups;                                    ///< the busiest first, while it trained
   [[nodiscard]] bool found_a_problem() const { return bound != Bound::healthy && bound != Bound::unknown; }
 };
 

@@ -4,9 +4,15 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <map>
 #include <span>
 
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "penstock/core/error.h"
 #include "penstock/core/file.h"
+#include "penstock/monitor/run_reader.h"
 
 namespace penstock {
 namespace {
@@ -192,6 +198,50 @@ std::vector<std::size_t> numbers(std::string_view text) {
   return out;
 }
 
+/// The lines of files that are asked for again and again.
+class Sources {
+ public:
+  std::string line(const std::string& file, int number) {
+    const auto [entry, is_new] = lines_.try_emplace(file);
+    if (is_new && std::filesystem::is_regular_file(file)) {
+      const std::string text = read_text(file);
+      for (std::size_t begin = 0; begin < text.size();) {
+        const std::size_t end = std::min(text.find('\n', begin), text.size());
+        entry->second.push_back(text.substr(begin, end - begin));
+        begin = end + 1;
+      }
+    }
+    const auto at = static_cast<std::size_t>(number) - 1;
+    if (number <= 0 || at >= entry->second.size()) return {};
+    const std::string& found = entry->second[at];
+    const std::size_t first = found.find_first_not_of(" \t");
+    return first == std::string::npos ? "" : found.substr(first, 160);
+  }
+
+ private:
+  std::map<std::string, std::vector<std::string>> lines_;
+};
+
+/// A frame as py-spy tells it: methods with the name of their class, and no source.
+StackFrame spied_frame(const nlohmann::json& told, Sources& sources) {
+  StackFrame frame{.file = told.value("file", ""), .function = told.value("name", "")};
+  if (const auto line = told.find("line"); line != told.end() && line->is_number()) frame.line = *line;
+  if (!frame.function.starts_with('<')) frame.function.erase(0, frame.function.rfind('.') + 1);
+  const bool is_library = has(
+      frame.file, std::array<std::string_view, 4>{"/site-packages/", "/dist-packages/", "/lib/python3", "<"});
+  if (!is_library) frame.text = frame.expression = sources.line(frame.file, frame.line);
+  return frame;
+}
+
+/// Those frames that are known; says what they do.
+Doing add_stack(StackLog& log, std::vector<std::size_t> frames) {
+  std::erase_if(frames, [&](std::size_t frame) { return frame >= log.frames.size(); });
+  std::vector<const StackFrame*> stack;
+  for (const std::size_t frame : frames) stack.push_back(&log.frames[frame]);
+  log.stacks.push_back(std::move(frames));
+  return doing_of(stack);
+}
+
 }  // namespace
 
 bool StackLog::is_worker() const {
@@ -255,12 +305,7 @@ StackLog read_stack_log(const std::filesystem::path& file) {
                             .expression = std::string(fields[5]),
                             .text = std::string(fields[6])});
     } else if (fields[0] == "K" && fields.size() >= 3) {
-      std::vector<const StackFrame*> stack;
-      std::vector<std::size_t> known;
-      for (const std::size_t frame : numbers(fields[2]))
-        if (frame < log.frames.size()) known.push_back(frame), stack.push_back(&log.frames[frame]);
-      log.stacks.push_back(std::move(known));
-      doing.push_back(doing_of(stack));
+      doing.push_back(add_stack(log, numbers(fields[2])));
     } else if (fields[0] == "S" && fields.size() >= 4) {
       StackSample sample{.t = number(fields[1]), .cpu = number(fields[2])};
       sample.stack = static_cast<std::size_t>(number(fields[3]));
@@ -274,6 +319,32 @@ StackLog read_stack_log(const std::filesystem::path& file) {
     }
   }
   return log;
+}
+
+StackLog read_spy_recording(const std::filesystem::path& file, int process, double start, double end) try {
+  const nlohmann::json told = nlohmann::json::parse(read_text(file));
+  StackLog log{.process = process, .start = start};
+  Sources sources;
+  for (const auto& frame : told.at("shared").at("frames")) log.frames.push_back(spied_frame(frame, sources));
+  const std::string main = fmt::format("Thread {} ", process);
+  std::map<std::vector<std::size_t>, StackSample> known;
+  for (const auto& thread : told.at("profiles")) {
+    if ((thread.at("name").get<std::string>() + " ").find(main) == std::string::npos) continue;
+    const auto& samples = thread.at("samples");
+    const double each = (end - start) / std::max(1.0, static_cast<double>(samples.size()));
+    for (const auto& sample : samples) {
+      auto frames = sample.get<std::vector<std::size_t>>();
+      std::ranges::reverse(frames);
+      const auto [seen, is_new] =
+          known.try_emplace(frames, StackSample{.cpu = not_logged, .stack = log.stacks.size()});
+      if (is_new) seen->second.doing = add_stack(log, frames);
+      log.samples.push_back(seen->second);
+      log.samples.back().t = start + (static_cast<double>(log.samples.size()) - 0.5) * each;
+    }
+  }
+  return log;
+} catch (const nlohmann::json::exception&) {
+  throw Error(fmt::format("{}: is no recording of py-spy's", file.string()));
 }
 
 }  // namespace penstock

@@ -1,5 +1,5 @@
-// Where the main thread of a Python training process was, as a sampler inside it wrote it down: what each
-// sample was doing, told from its frames' files and functions. cli/sampler/sitecustomize.py is the writer.
+// Where the main thread of a Python training process was: what each sample was doing, told from its frames'
+// files and functions. The writer is a sampler inside the process, cli/sampler/sitecustomize.py, or py-spy.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -31,7 +31,7 @@ struct StackFrame {
 
 struct StackSample {
   double t = 0;    ///< seconds since the epoch
-  double cpu = 0;  ///< seconds of CPU of the main thread so far
+  double cpu = 0;  ///< seconds of CPU of the main thread so far; NaN: not known
   std::size_t stack = 0;
   bool input_beside = false;  ///< another Python thread was making input
   Doing doing = Doing::python;
@@ -56,5 +56,9 @@ Doing doing_of(const std::vector<const StackFrame*>& stack);
 /// Lines that cannot be understood, such as the half of a last one, are left out. Throws Error when there is
 /// no such file.
 StackLog read_stack_log(const std::filesystem::path& file);
+
+/// What py-spy recorded of `process` in its format `speedscope`, with every thread and full file names,
+/// evenly from `start` until `end`. Throws Error when there is no such file, or it is no such recording.
+StackLog read_spy_recording(const std::filesystem::path& file, int process, double start, double end);
 
 }  // namespace penstock

@@ -124,5 +124,38 @@ TEST(StacksTest, AKilledProcessLeavesALogThatIsRead) {
   EXPECT_THROW(read_stack_log(folder / "2.samples"), Error);
 }
 
+TEST(StacksTest, ARecordingOfPySpysIsTheMainThreadInEvenSteps) {
+  const TempFolder folder;
+  const auto script = folder.path() / "train.py", file = folder.path() / "recording.json";
+  std::ofstream(script) << "def load_clip():\n    return f.read()\n\nload_clip()\n";
+  const std::string own = script.string();
+  std::ofstream(file) << R"({"shared": {"frames": [
+      {"name": "<module>", "file": ")"
+                      << own << R"(", "line": 4, "col": null},
+      {"name": "Clips.load_clip", "file": ")"
+                      << own << R"(", "line": 2, "col": null},
+      {"name": "Adam.step", "file": "/u/lib/python3.11/site-packages/torch/optim/adam.py", "line": null}]},
+    "profiles": [
+      {"name": "Thread 71 \"Thread-1\"", "samples": [[2], [2]]},
+      {"name": "Thread 7 \"MainThread\"", "samples": [[0, 1], [0, 2], [0, 1], [0, 99]]}]})";
+  const StackLog log = read_spy_recording(file, 7, 100, 102);
+  ASSERT_EQ(log.samples.size(), 4U);
+  EXPECT_EQ(log.samples[0].doing, Doing::input);
+  EXPECT_EQ(log.samples[1].doing, Doing::compute);
+  EXPECT_EQ(log.samples[2].stack, log.samples[0].stack);
+  EXPECT_DOUBLE_EQ(log.samples[0].t, 100.25);
+  EXPECT_DOUBLE_EQ(log.samples[3].t, 101.75);
+  const StackFrame* frame = log.users_frame(log.samples[0].stack);
+  ASSERT_NE(frame, nullptr);
+  EXPECT_EQ(frame->function, "load_clip");
+  EXPECT_EQ(frame->text, "return f.read()");
+  EXPECT_EQ(log.stacks[log.samples[3].stack].size(), 1U);  // a frame that is not there is left out
+
+  std::ofstream(file) << R"({"profiles": 3})";
+  EXPECT_THROW(read_spy_recording(file, 7, 100, 102), Error);
+  std::ofstream(file) << "{";
+  EXPECT_THROW(read_spy_recording(file, 7, 100, 102), Error);
+}
+
 }  // namespace
 }  // namespace penstock

@@ -151,6 +151,46 @@ def test_a_command_without_sampler_is_run_all_the_same(diagnose):
     assert told.returncode == 0
 
 
+ISOLATED = [PYTHON, "-I", "-S", "-c"]
+
+
+def test_py_spy_looks_into_a_python_that_reads_no_sitecustomize(diagnose, python_file):
+    script = python_file("""
+        import time
+
+        def load_clip(n):
+            return sum(i * i for i in range(n))
+
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            load_clip(100000)
+            time.sleep(0.002)
+        """)
+    told = json.loads(diagnose("--json", "--", *ISOLATED[:3], script).stdout)
+    hottest = told["lines"][0]
+    assert hottest["file"] == str(script) and hottest["doing"] == "input", told
+    assert "return sum(" in hottest["text"]
+    assert told["process"] != 0
+
+
+def test_without_py_spy_it_says_what_would_look_into_it(diagnose, tmp_path):
+    bare = tmp_path / "python3"
+    bare.symlink_to(os.path.realpath(PYTHON))
+    told = diagnose("--", bare, *ISOLATED[1:], "import time; time.sleep(3)", environment={"PATH": "/usr/bin:/bin"})
+    assert told.returncode == 0
+    assert "pip install py-spy" in told.stdout
+
+
+def test_a_py_spy_that_may_not_look_is_explained(diagnose, tmp_path):
+    refused = tmp_path / "py-spy"
+    refused.write_text("#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions'\nexit 1\n")
+    refused.chmod(0o755)
+    bare = tmp_path / "python3"
+    bare.symlink_to(os.path.realpath(PYTHON))
+    told = diagnose("--", bare, *ISOLATED[1:], "import time; time.sleep(3)")
+    assert "ptrace_scope" in told.stdout
+
+
 def test_what_stands_in_the_sources_is_told_too(diagnose):
     source = ROOT / "bench/diagnose/tf_sync.py"
     told = diagnose("--source", source, "--", "true")
