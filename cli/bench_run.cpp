@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -14,6 +13,7 @@
 
 #include "cli/terminal.h"
 #include "penstock/feed/device_feed.h"
+#include "penstock/monitor/series.h"
 #include "penstock/monitor/step_clock.h"
 
 namespace penstock::cli {
@@ -51,16 +51,10 @@ double touch(const Batch& b) {
   return arrays + b.mel_lengths[0] + b.token_lengths[0] + b.speakers[0];
 }
 
-json batch_times(std::vector<double> ms) {
-  std::sort(ms.begin(), ms.end());
-  const auto n = static_cast<double>(ms.size());
-  const double mean = std::accumulate(ms.begin(), ms.end(), 0.0) / n;
-  const double squares = std::accumulate(ms.begin(), ms.end(), 0.0,
-                                         [&](double s, double x) { return s + (x - mean) * (x - mean); });
-  const double deviation = std::sqrt(squares / n);
-  const auto quantile = [&](double q) { return ms[static_cast<std::size_t>(std::ceil(q * n)) - 1]; };
-  return {{"mean", mean},         {"std", deviation},      {"cv", deviation / mean},
-          {"p50", quantile(0.5)}, {"p99", quantile(0.99)}, {"max", ms.back()}};
+json batch_times(const std::vector<double>& ms) {
+  const SeriesSummary s = summarise(ms);
+  return {{"mean", s.mean}, {"std", s.deviation}, {"cv", s.cv},
+          {"p50", s.p50},   {"p99", s.p99},       {"max", s.max}};
 }
 
 /// Counts what the consumer was given.

@@ -15,6 +15,7 @@
 #include "penstock/core/file.h"
 #include "penstock/feed/diagnose.h"
 #include "penstock/feed/tune.h"
+#include "penstock/monitor/diagnosis.h"
 
 namespace penstock::cli {
 namespace {
@@ -35,8 +36,9 @@ std::string milliseconds(double seconds) {
   return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0);
 }
 
-/// Good, moderate or slow, as people know them; beside a step, whether it can keep up.
-std::string_view band(double seconds) { return seconds < 0.1 ? "good" : seconds < 0.5 ? "moderate" : "slow"; }
+std::string_view band(const Diagnosis& d) {
+  return band_name(band_of(d.batch.mean * 1e3, d.demand.step * 1e3));
+}
 
 std::string why(const Diagnosis& d) {
   const Demand& m = d.demand;
@@ -86,12 +88,13 @@ std::string why(const Diagnosis& d) {
 
 void print_times(const Diagnosis& d) {
   const SeriesSummary& b = d.batch;
-  fmt::print("batch        {} ± {}, p50 {}, p95 {}, p99 {}, CV {:.0f} %: {}\n", milliseconds(b.mean),
-             milliseconds(b.deviation), milliseconds(b.p50), milliseconds(b.p95), milliseconds(b.p99),
-             b.cv * 100, band(b.mean));
+  fmt::print("batch        {} ± {}, CV {:.0f} %: {}\n", milliseconds(b.mean), milliseconds(b.deviation),
+             b.cv * 100, band(d));
+  fmt::print("             p50 {}, p95 {}, p99 {}\n", milliseconds(b.p50), milliseconds(b.p95),
+             milliseconds(b.p99));
   fmt::print("first batch  {} after opening, which does not count\n", milliseconds(d.seen.first_batch));
   if (d.demand.step > 0)
-    fmt::print("AU           {:.2f} with steps of {} on average; {:.2f} is what batches from memory reach\n",
+    fmt::print("AU           {:.2f} with steps of {} on average; {:.2f} with batches from memory\n",
                d.seen.au, milliseconds(d.demand.step), d.headroom);
   if (d.swing && d.batch.cv > 0.5)
     fmt::print("it swings    every {:.1f} batches ({}){}\n", d.swing.period,
@@ -149,7 +152,7 @@ void print_text(const Diagnosis& d, const std::optional<Applied>& applied, const
                d.seen.au, milliseconds(d.demand.step));
   } else if (d.healthy) {
     fmt::print("healthy: a batch every {} ({}); give --step-ms to see whether your device would wait\n",
-               milliseconds(d.demand.cycle), band(d.demand.cycle));
+               milliseconds(d.demand.cycle), band(d));
   } else {
     fmt::print("verdict: {}\n\n", why(d));
     print_times(d);
@@ -207,7 +210,7 @@ json diagnosis_json(const Diagnosis& d, const std::optional<Applied>& applied) {
         {"p50", d.batch.p50 * 1e3},
         {"p95", d.batch.p95 * 1e3},
         {"p99", d.batch.p99 * 1e3}}},
-      {"band", band(d.batch.mean)},
+      {"band", band(d)},
       {"first_batch_ms", o.first_batch * 1e3},
       {"oscillation",
        {{"swings", d.batch.cv > 0.5},

@@ -397,7 +397,8 @@ std::map<std::string, std::string> reasons(const Subject& s, const Result& r) {
            origin("prefetch_buffer_size", "the least that does" + (depths.empty() ? "" : "; " + depths))},
           {"shapes", origin("shapes", shapes)},
           {"gradient_accumulation_steps",
-           origin("gradient_accumulation_steps", s.start ? "from configs/" + s.start->name + ".yaml" : "")}};
+           origin("gradient_accumulation_steps",
+                  s.start ? "from configs/" + s.start->name + ".yaml" : "the default")}};
 }
 
 std::string file_text(const Arguments& a, const Subject& s, const Result& r) {

@@ -68,6 +68,13 @@ def main() -> None:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "feed": feed.state()}, fresh)
         os.replace(fresh, options.checkpoint)
 
+    log: list[tuple[str, torch.Tensor]] = []
+
+    def show() -> None:  # several at a time: whoever asks the device for a number waits for it
+        for line, loss in log:
+            print(f"{line}  loss {loss.item():.6f}")
+        log.clear()
+
     batches = feed.torch(options.device)
     at = feed.state()
     steps = 0
@@ -77,11 +84,16 @@ def main() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            print(f"epoch {batch.epoch}  step {batch.step:3}  shape {batch.shape}  loss {loss.item():.6f}")
+            log.append((f"epoch {batch.epoch}  step {batch.step:3}  shape {batch.shape}", loss.detach()))
             steps += 1
+            if steps % 10 == 0:
+                show()
             if steps == options.steps:
-                return save()
+                break
+        show()
         save()
+        if steps == options.steps:
+            return
 
 
 if __name__ == "__main__":
