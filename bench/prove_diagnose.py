@@ -25,6 +25,7 @@ def diagnose(shell: Shell):
                  found["right"] >= 0.95 * found["cases"])
     yield judged("predicted AU of the first change within 0.10 of what is then measured", ">= 90 of 100", f"{found['near']} of {found['cases']}",
                  found["near"] >= 0.90 * found["cases"])
+    yield Line("of these, cases where no change was proposed", "", f"{sum(r['predicted'] is None for r in results)}")
     yield judged("healthy pipelines called healthy", "20 of 20", f"{found['healthy']} of {found['of']}", found["healthy"] == found["of"])
     for r in results:
         if not r["right"]:
