@@ -155,6 +155,7 @@ SlowSteps slow_steps(const RunRecords& run, const std::vector<Step>& steps) {
 }
 
 void add_stages(RunDiagnosis& d, const RunRecords& run) {
+  d.has_feed = !run.feed.empty();
   std::map<std::string, double> us;
   double samples = 0;
   std::int64_t hits = 0, misses = 0;
@@ -212,6 +213,11 @@ RunFinding data_finding(const RunDiagnosis& d) {
   const double live = cost_of(d, "read") + cost_of(d, "decode") + cost_of(d, "mel");
   double all = 0;
   for (const StageDemand& s : d.stages) all += s.us_per_sample;
+  if (!d.has_feed) {
+    f.advice = "See where the loop waits, and what in its sources makes it wait:";
+    f.lines = "penstock diagnose -- python train.py\npenstock scan train.py";
+    return f;
+  }
   if (d.stages.empty()) {
     f.advice = "Find the stage that limits it: penstock diagnose DIR measures each one.";
     return f;
@@ -265,7 +271,7 @@ RunFinding retrace_finding(const RunDiagnosis& d, double share) {
   f.what = fmt::format("{} steps were planned anew ({:.0f} % of the time){}.", d.retraces, share * 100,
                        d.retrace_causes.empty() ? "" : ": " + d.retrace_causes.front().first);
   f.advice = "Give every batch one of a few shapes that are known before the first step:";
-  f.lines = "shapes: 4";
+  f.lines = d.has_feed ? "shapes: 4" : "step = penstock.guard(step)  # names the argument that changed";
   return f;
 }
 
@@ -289,7 +295,7 @@ void add_findings(RunDiagnosis& d, const RunRecords& run, const std::vector<Step
     f.what =
         fmt::format("{:.0f} % of all frames are padding, and are computed like the others.", d.padding * 100);
     f.advice = "More shapes, so that each batch fits its clips better:";
-    f.lines = "shapes: 8";
+    if (d.has_feed) f.lines = "shapes: 8";
     d.findings.push_back(std::move(f));
   }
   if (d.gpu_busy < 0.7 && d.au > 0.9) {
@@ -297,7 +303,8 @@ void add_findings(RunDiagnosis& d, const RunRecords& run, const std::vector<Step
     f.what =
         fmt::format("The GPU computes {:.0f} % of the time although its data is there.", d.gpu_busy * 100);
     f.advice = "The step is too small for it, or waits for the host: larger batches, planned steps.";
-    f.lines = "plan_steps: true\nbatch_size: auto";
+    f.lines = d.has_feed ? "plan_steps: true\nbatch_size: auto"
+                         : "step = torch.compile(step, mode=\"reduce-overhead\")";
     d.findings.push_back(std::move(f));
   }
   std::ranges::stable_sort(d.findings, std::greater(), &RunFinding::share);

@@ -32,7 +32,7 @@ struct RunFinding {
   double share = 0;     ///< of the run's time that it takes
   std::string what;     ///< one sentence
   std::string advice;   ///< one sentence
-  std::string lines;    ///< to paste into the configuration; may be empty
+  std::string lines;    ///< to paste: of the configuration, of a shell or of Python; may be empty
   double au_after = 0;  ///< predicted, once it is done; 0: not predicted
 };
 
@@ -54,6 +54,7 @@ struct RunDiagnosis {
   Band band = Band::good;
   bool swings = false;  ///< CV over 50 %, or a period
   SlowSteps slow;
+  bool has_feed = false;            ///< its batches come from our feed: settings help
   std::vector<StageDemand> stages;  ///< the costliest first; empty: not logged
   double samples_per_second_needed = 0, samples_per_second_possible = 0;  ///< 0: not known
   int workers = 0, cores = 0;                                             ///< 0: not logged

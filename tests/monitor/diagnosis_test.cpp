@@ -120,6 +120,16 @@ TEST(RunDiagnosisTest, LiveStagesThatAreTooSlowAskForTheCache) {
   EXPECT_NEAR(d.samples_per_second_needed, 16 / 50e-3, 5);
 }
 
+TEST(RunDiagnosisTest, ALoopThatHasItsDataFromElsewhereIsNotToldOurSettings) {
+  MadeRun run;
+  run.many(100, 50, 50);
+  run.records.steps.back().retraces = 30;
+  const RunDiagnosis d = run.diagnosis();
+  ASSERT_EQ(d.findings.size(), 2U);
+  EXPECT_THAT(d.findings[0].lines, HasSubstr("penstock diagnose -- "));
+  EXPECT_THAT(d.findings[1].lines, HasSubstr("penstock.guard("));
+}
+
 TEST(RunDiagnosisTest, OneWorkerOfManyCoresAsksForMoreOfThem) {
   MadeRun run;
   run.many(100, 50, 50);
