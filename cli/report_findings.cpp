@@ -68,16 +68,17 @@ std::string in_persian(const RunFinding& f, const Words& say) {
 std::string steadiness(const RunDiagnosis& found, const Words& say) {
   std::string text = filled(
       found.swings
-          ? say("Batch times vary much: CV {}, p99 {} against a median of {}.",
-                "زمان دسته‌ها بسیار نوسان دارد: CV {}، p99 برابر {} در "
+          ? say("Batch times vary much: {}, p99 {} against a median of {}.",
+                "زمان دسته‌ها بسیار نوسان دارد: {}، p99 برابر {} در "
                 "برابر "
                 "میانهٔ "
                 "{}.")
-          : say("Batch times are steady: CV {}, p99 {} against a median of {}.",
-                "زمان دسته‌ها یکنواخت است: CV {}، p99 برابر {} در برابر "
+          : say("Batch times are steady: {}, p99 {} against a median of {}.",
+                "زمان دسته‌ها یکنواخت است: {}، p99 برابر {} در برابر "
                 "میانهٔ "
                 "{}."),
-      percent(found.batch.cv, say), ms(found.batch.p99, say), ms(found.batch.p50, say));
+      say.ltr("CV " + text_of(found.batch.cv, Unit::percent)), ms(found.batch.p99, say),
+      ms(found.batch.p50, say));
   if (const Oscillation& o = found.slow.oscillation)
     text += filled(say(" They swing with a period of about {:.0f} steps.",
                        " نوسان آن دوره‌ای است: هر {:.0f} گام."),

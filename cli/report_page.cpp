@@ -279,25 +279,19 @@ void Writer::batch_times() {
                      say_("Histogram of batch times: fewer than ten steps.",
                           "هیستوگرام زمان دسته‌ها: کمتر از ده گام."));
   const SeriesSummary& b = found_.batch;
-  picture("batch_times", say_("How long batches take", "زمان دسته‌ها"),
-          fmt::format(
-              fmt::runtime(say_(
-                  "Steps by their milliseconds, wait included: mean {}, median {}, p95 {}, p99 {}, CV {}.",
-                  "تعداد گام‌ها بر حسب میلی‌ثانیه، با انتظار: "
-                  "میانگین "
-                  "{}، "
-                  "میانه "
-                  "{}، "
-                  "p95 "
-                  "{}، "
-                  "p99 "
-                  "{}، "
-                  "CV "
-                  "{}.")),
-              say_.ltr(text_of(b.mean, Unit::ms)), say_.ltr(text_of(b.p50, Unit::ms)),
-              say_.ltr(text_of(b.p95, Unit::ms)), say_.ltr(text_of(b.p99, Unit::ms)),
-              say_.ltr(text_of(b.cv, Unit::percent))),
-          "", std::move(chart));
+  picture(
+      "batch_times", say_("How long batches take", "زمان دسته‌ها"),
+      fmt::format(
+          fmt::runtime(say_("Steps by their milliseconds, wait included: mean {}, median {}, {}, {}, {}.",
+                            "تعداد گام‌ها بر حسب میلی‌ثانیه، با انتظار: "
+                            "میانگین "
+                            "{}، "
+                            "میانه "
+                            "{}، {}، {}، {}.")),
+          say_.ltr(text_of(b.mean, Unit::ms)), say_.ltr(text_of(b.p50, Unit::ms)),
+          say_.ltr("p95 " + text_of(b.p95, Unit::ms)), say_.ltr("p99 " + text_of(b.p99, Unit::ms)),
+          say_.ltr("CV " + text_of(b.cv, Unit::percent))),
+      "", std::move(chart));
 }
 
 void Writer::shapes() {

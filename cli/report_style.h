@@ -28,7 +28,7 @@ section{padding:16px 18px;min-width:0}
 .quiet{margin-top:16px;color:#5b6675;font-size:13.5px}
 .quiet h2{font-size:14px}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,460px),1fr));gap:16px}
-.cards svg{display:block;width:100%;max-width:680px;height:auto;margin-top:10px}
+.cards svg{display:block;width:100%;max-width:860px;height:auto;margin-top:10px}
 .narrow{display:none}
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;margin:8px 0 0;font-size:13px;color:#5b6675}
 .item{display:inline-flex;align-items:center;gap:7px}
