@@ -33,6 +33,22 @@ const StackLog* trainer_of(const std::vector<StackLog>& logs, std::size_t& train
   return best;
 }
 
+/// From the first step that was seen to the last. Where steps are rare since input takes all the time,
+/// fetching the batches before and behind them counts too.
+std::vector<StackSample> training_of(const StackLog& log) {
+  const auto span = [&](auto belongs) {
+    const auto first = std::ranges::find_if(log.samples, belongs);
+    const auto last =
+        std::ranges::find_if(log.samples.rbegin(), log.samples.rend(),
+                             [&](const StackSample& s) { return belongs(s) || s.doing == Doing::compile; });
+    return first < last.base() ? std::vector<StackSample>(first, last.base()) : std::vector<StackSample>();
+  };
+  std::vector<StackSample> training = span(trains);
+  if (!training.empty() && training.size() < few_samples)
+    training = span([](const StackSample& s) { return trains(s) || s.doing == Doing::input; });
+  return training;
+}
+
 /// The mean over the samples from `from` on until `to`, weighted by their length; what is not known is left
 /// out.
 double mean_of(const std::vector<CommandSample>& samples, double from, double to,
@@ -148,11 +164,7 @@ CommandDiagnosis diagnose(const std::vector<StackLog>& logs, const std::vector<C
     d.why = "no Python process of it could be looked into";
   } else {
     d.process = log->process;
-    const auto first = std::ranges::find_if(log->samples, trains);
-    const auto last =
-        std::ranges::find_if(log->samples.rbegin(), log->samples.rend(),
-                             [](const StackSample& s) { return trains(s) || s.doing == Doing::compile; });
-    if (first != log->samples.end() && first < last.base()) training.assign(first, last.base());
+    training = training_of(*log);
     if (training.size() < few_samples)
       d.why = "it trained for too short a time, or with no framework that is known";
     if (!training.empty()) {

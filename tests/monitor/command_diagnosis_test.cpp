@@ -46,6 +46,14 @@ TEST(CommandDiagnosisTest, TellsTheBoundsApart) {
   EXPECT_EQ(bound(repeated({{Doing::python, 0.5}, {Doing::compute, 0.2}}, 20)), Bound::python);
 }
 
+TEST(CommandDiagnosisTest, AStepThatIsHardlySeenBetweenItsInputsIsInputBound) {
+  const CommandDiagnosis d =
+      diagnose({made({{Doing::start, 2}, {Doing::input, 3}, {Doing::compute, 0.02}, {Doing::input, 3}})}, {});
+  EXPECT_EQ(d.bound, Bound::input);
+  EXPECT_GT(d.shares[static_cast<std::size_t>(Doing::input)], 0.98);
+  EXPECT_EQ(bound(made({{Doing::start, 2}, {Doing::input, 6}})), Bound::unknown) << "nothing was trained";
+}
+
 TEST(CommandDiagnosisTest, CompilingOnceInTheBeginningIsAsItShouldBe) {
   const CommandDiagnosis d = diagnose({made({{Doing::start, 2},
                                              {Doing::compile, 6},

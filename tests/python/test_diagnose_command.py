@@ -41,7 +41,7 @@ def python_file(tmp_path):
 
 @pytest.mark.parametrize("name", ["torch_input", "jax_sync", "jax_compile", "torch_healthy"])
 def test_real_loops_are_told_apart(diagnose, name):
-    told = diagnose("--json", "--", PYTHON, ROOT / f"bench/diagnose/{name}.py", "--seconds", 3, "--seed", 5)
+    told = diagnose("--json", "--", PYTHON, ROOT / f"bench/diagnose/{name}.py", "--seconds", 6, "--seed", 5)
     result = json.loads(told.stdout)
     assert result["verdict"] == name.split("_")[1], result
     assert told.returncode == (0 if name.endswith("healthy") else 1)
