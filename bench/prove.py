@@ -353,7 +353,7 @@ def run_tests(shell, program, *options):
     passed, skipped = (len(re.findall(rf"^\[ +{word} +\] .*\(\d+ ms\)$", done.stdout, re.MULTILINE)) for word in ("OK", "SKIPPED"))
     complete = done.returncode == 0 and total and passed > 0 and passed + skipped == int(total[1])
     if not complete:
-        print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
+        print(done.stdout[-3000:], file=sys.stderr)
     figure = f"{passed} of {total[1] if total else '?'} passed" + (f", {skipped} skipped" if skipped else "")
     yield judged(program, "all tests pass", figure, complete)
     yield from reported
@@ -467,7 +467,7 @@ def threads(shell):
 def aarch64(shell):
     done = shell.attempt("bash", "tests/cross/aarch64.sh")
     if done.returncode != 0:
-        print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
+        print(done.stdout[-3000:], file=sys.stderr)
     yield judged("tests of the features, compiled for aarch64 and run by qemu-user", "all tests pass",
                  "passed" if done.returncode == 0 else f"exit code {done.returncode}", done.returncode == 0)
 
@@ -650,7 +650,7 @@ def versions(shell):
     done = shell.attempt(sys.executable, "tests/versions.py")
     lines = re.findall(r"^Python (\S+): (.*)$", done.stdout, re.MULTILINE)
     if done.returncode != 0:
-        print(done.stdout[-3000:] + done.stderr[-3000:], file=sys.stderr)
+        print(done.stdout[-3000:], file=sys.stderr)
     for version, outcome in lines:
         passed = re.match(r"\d+ passed", outcome.strip("= "))
         yield judged(f"Python {version}", "all tests pass", outcome.strip("= ") if passed else "failed", passed)

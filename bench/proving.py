@@ -24,7 +24,7 @@ def proof(title):
 
 
 class Shell:
-    """Runs commands in the project's folder, and keeps each as a reader would type it."""
+    """Runs commands in the project's folder, and keeps each as a reader would type it. What they say on stderr is seen at once."""
 
     def __init__(self):
         self.typed = []
@@ -38,13 +38,13 @@ class Shell:
         if typed not in self.typed:
             self.typed.append(typed)
         print(f"   $ {typed}", flush=True)
-        return subprocess.run(words, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True)
+        return subprocess.run(words, cwd=ROOT, env={**os.environ, **env}, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, *words, env=None):
         """The output of a command that must succeed."""
         done = self.attempt(*words, env=env)
         if done.returncode != 0:
-            print(done.stdout[-2000:] + done.stderr[-2000:], file=sys.stderr)
+            print(done.stdout[-2000:], file=sys.stderr)
             raise RuntimeError(f"{pathlib.Path(words[0]).name}: exit code {done.returncode}")
         return done.stdout
 
