@@ -13,7 +13,6 @@ CASES = DATA.with_name(DATA.name + "-cases")
 @proof("the cause of a starving device, named and removed")
 def diagnose(shell: Shell):
     found = json.loads(shell("python3", "bench/diagnose/cases.py", CASES, "--cases", 100, "--healthy", 20))
-    (CASES / "results.json").write_text(json.dumps(found, indent=1))  # for who wants to see more of a case
     results = found["results"]
     drawn, right = Counter(), Counter()
     for r in results:

@@ -138,6 +138,8 @@ class Laboratory:
             command += ["--compile-ms", causes["shapes"]]
         if case.jitter:
             env["JITTER_US"], env["JITTER_IN_1000"] = map(str, case.jitter)
+        for file in data.glob("wavs/*"):
+            file.read_bytes()  # what is cold is so by intent, and not since the kernel had better use for its memory
         with tempfile.TemporaryDirectory(dir=self.folder) as cache, spinners(causes.get("cpu")):
             for index in (data / ".penstock").glob("index-*"):
                 shutil.copy(index, cache)
@@ -190,6 +192,8 @@ def main():
     for case in draw(rng, a.cases, a.only.split(",")):
         results.append(judge(lab, case))
         r = results[-1]
+        with (a.folder / "results.jsonl").open("a") as log:  # for who wants to see more of a case, while the others run
+            log.write(json.dumps({"seed": seed, **r}) + "\n")
         print(f"{r['number']:>3} {'+'.join(case.causes):<16} {r['verdict']:<9} {'right' if r['right'] else 'WRONG':<6} AU {r['au']:.2f}, "
               f"{r['first']}: {r['predicted'] or 0:.2f} -> {r['measured'] or 0:.2f}{'' if r['near'] else ' FAR'}", file=sys.stderr, flush=True)
     for number in range(a.healthy):

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "penstock/core/file.h"
+#include "penstock/core/threads.h"
 #include "penstock/feed/device_feed.h"
 #include "penstock/feed/tune.h"
 #include "penstock/monitor/step_clock.h"
@@ -39,6 +40,13 @@ double own_cpu_seconds() {
          static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
+/// How often threads of this process other than the caller have slept so far.
+double times_others_slept() {
+  rusage u{};
+  getrusage(RUSAGE_SELF, &u);
+  return static_cast<double>(u.ru_nvcsw - times_slept());
+}
+
 /// Bytes that this process has read from storage; 0 where the kernel does not say.
 double bytes_from_disk() {
   std::ifstream io("/proc/self/io");
@@ -53,6 +61,7 @@ double bytes_from_disk() {
 struct ProcessTicks {
   std::string name;
   double ticks = 0;
+  int nice = 0;
 };
 
 /// What every process of the machine that we can see has used so far.
@@ -75,7 +84,9 @@ std::map<int, ProcessTicks> all_processes() {
     std::string skipped;
     for (int field = 3; field < 14; ++field) rest >> skipped;
     double user = 0, system = 0;
-    if (rest >> user >> system) all[id] = {line.substr(open + 1, close - open - 1), user + system};
+    int nice = 0;
+    if (rest >> user >> system >> skipped >> skipped >> skipped >> nice)
+      all[id] = {.name = line.substr(open + 1, close - open - 1), .ticks = user + system, .nice = nice};
   }
   return all;
 }
@@ -87,7 +98,8 @@ OtherProcess busiest_between(const std::map<int, ProcessTicks>& before,
   for (const auto& [id, now] : after) {
     const auto then = before.find(id);
     const double cpus = (now.ticks - (then == before.end() ? 0 : then->second.ticks)) * tick / seconds;
-    if (id != getpid() && cpus > busiest.cpus) busiest = {.id = id, .name = now.name, .cpus = cpus};
+    if (id != getpid() && cpus > busiest.cpus)
+      busiest = {.id = id, .nice = now.nice, .name = now.name, .cpus = cpus};
   }
   return busiest;
 }
@@ -195,7 +207,7 @@ Observation observe(const Config& config, const ObserveOptions& options) {
   const auto processes = all_processes();
   const FeedStats before = feed.stats();
   const DeviceStats copied = opened.device_stats();
-  const double cpu = own_cpu_seconds(), disk = bytes_from_disk();
+  const double cpu = own_cpu_seconds(), disk = bytes_from_disk(), slept = times_others_slept();
   const auto start = Clock::now();
   constexpr std::int64_t fewest = 8;
   consumer.count();
@@ -215,6 +227,7 @@ Observation observe(const Config& config, const ObserveOptions& options) {
   o.ring_level = after.ring_level;
   o.worker_cpu = {.running = after.worker_cpu.running - before.worker_cpu.running,
                   .ready = after.worker_cpu.ready - before.worker_cpu.ready};
+  o.worker_sleeps = times_others_slept() - slept;
   const auto cores = static_cast<double>(now.cores.size());
   o.own_cpus = (own_cpu_seconds() - cpu) / o.seconds;
   o.other_cpus = std::max(0.0, now.busy * cores - o.own_cpus);

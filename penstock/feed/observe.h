@@ -41,7 +41,7 @@ struct ObservedBatch {
 
 /// A process that took CPUs meanwhile.
 struct OtherProcess {
-  int id = 0;
+  int id = 0, nice = 0;
   std::string name;
   double cpus = 0;
 };
@@ -57,6 +57,7 @@ struct Observation {
   int cpus = 1;                        ///< that this process may use
   double ring_level = 0;               ///< batches that were ready when one was asked for
   CpuTime worker_cpu;                  ///< of all workers, while batches counted
+  double worker_sleeps = 0;            ///< how often they slept meanwhile
   double own_cpus = 0;                 ///< that this process used, the device's emulation included
   double other_cpus = 0;               ///< that others used
   double stolen_cpus = 0;              ///< that the hypervisor gave to somebody else

@@ -9,6 +9,8 @@
 namespace penstock {
 namespace {
 
+constexpr double others_noticed = 0.15;  // CPUs that other processes use
+
 constexpr std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
 
 template <typename Get>
@@ -56,11 +58,35 @@ double cycle_of(const Demand& without, const Demand& d, bool overlapped) {
 
 /// How much of a row's time goes away with its waiting for CPUs that others had.
 double share_of_others(const Demand& d, const Observation& seen) {
-  constexpr double noticed = 0.15;  // CPUs
   const double row = d.row_running + d.row_ready + d.row_asleep;
-  if (seen.other_cpus < noticed || row <= 0) return 0;
+  if (seen.other_cpus < others_noticed || row <= 0) return 0;
   const double own = std::max(0, seen.workers - seen.cpus) * d.row_running / row;  // waits for each other
   return d.row_ready / row * seen.other_cpus / (seen.other_cpus + own);
+}
+
+/// How many times as long computing takes beside the others: by the kernel's weights, of which each step of
+/// nice is a quarter, and the workers have the least. Whoever is interrupted finds its caches cold: 1.3
+/// to 1.6 times what the weights say was measured.
+double stretch_by_others(const Observation& seen) {
+  constexpr int least = 19;
+  if (seen.other_cpus < others_noticed) return 1;
+  return 1 + 1.4 * seen.other_cpus / seen.cpus * std::pow(1.25, least - seen.busiest.nice);
+}
+
+/// What a row's time is made of.
+void add_row_shares(Demand& d, const Observation& seen, double row, double rows) {
+  d.row_running = std::min(row, seen.worker_cpu.running / rows);
+  d.row_ready = std::min(row - d.row_running, seen.worker_cpu.ready / rows);
+  d.row_asleep = row - d.row_running - d.row_ready;
+  // Workers that are kept from the CPUs wait for them between their stages too, and so more than a row takes.
+  // Never at rest, they sleep only in a row, if they do.
+  const bool starved = mean(seen.batches, &ObservedBatch::data) > 0.5 * d.cycle;
+  if (!starved || seen.other_cpus < others_noticed) return;
+  const double asleep = seen.worker_sleeps > 0.5 * rows
+                            ? seen.workers * seen.seconds - seen.worker_cpu.running - seen.worker_cpu.ready
+                            : 0;
+  d.row_asleep = std::clamp(asleep / rows, 0.0, row - d.row_running);
+  d.row_ready = row - d.row_running - d.row_asleep;
 }
 
 }  // namespace
@@ -80,6 +106,7 @@ Demand demand_of(const Observation& seen) {
   const std::vector<bool> stall = stalled(seen);
   const double usual = summarise(each(seen.batches, &ObservedBatch::data)).p50;
   std::array<double, stage_count> steady{};
+  std::vector<double> reads;
   double rows = 0, steady_rows = 0, frames = 0;
   for (std::size_t i = 0; i < seen.batches.size(); ++i) {
     const ObservedBatch& b = seen.batches[i];
@@ -88,6 +115,7 @@ Demand demand_of(const Observation& seen) {
     // A call that stood still adds its time when it ends: here or one batch later.
     if (stall[i] || (i > 0 && stall[i - 1])) continue;
     steady_rows += static_cast<double>(b.rows);
+    reads.push_back(b.stages[index_of(Stage::read)] / std::max(1.0, static_cast<double>(b.rows)));
     for (std::size_t s = 0; s < stage_count; ++s) steady[s] += b.stages[s];
   }
   const auto n = static_cast<double>(seen.batches.size());
@@ -98,9 +126,8 @@ Demand demand_of(const Observation& seen) {
   for (std::size_t s = 0; s < stage_count; ++s)
     row += d.row[s] = steady_rows > 0 ? steady[s] / steady_rows : 0;
   d.fill = row * d.rows / std::max(1, seen.workers);
-  d.row_running = std::min(row, seen.worker_cpu.running / std::max(1.0, rows));
-  d.row_ready = std::min(row - d.row_running, seen.worker_cpu.ready / std::max(1.0, rows));
-  d.row_asleep = std::max(0.0, row - d.row_running - d.row_ready);
+  add_row_shares(d, seen, row, std::max(1.0, rows));
+  d.usual_read = reads.empty() ? 0 : summarise(reads).p50;
   d.loss = std::max(d.stall, d.cycle - std::max(d.step + d.compile + d.copy_wait, d.fill));
   return d;
 }
@@ -114,19 +141,21 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
   };
   // Rows take longer while others have the CPUs: what is unusual about a stage is what it costs beyond that.
   const double others = share_of_others(d, seen);
-  const double stretch = 1 / std::max(0.05, 1 - others);
-  const auto without_excess = [&](Stage stage, double usual) {
+  const double stretch = stretch_by_others(seen);
+  const auto without_excess = [&](double cost, double usual) {
     Demand without = d;
-    const double excess = std::max(0.0, d.row[index_of(stage)] - 1.5 * usual * stretch);
-    without.fill -= excess * d.rows / std::max(1, seen.workers);
+    without.fill -= std::max(0.0, cost - 1.5 * usual * stretch) * d.rows / std::max(1, seen.workers);
     return without;
   };
+  const auto cost = [&](Stage stage) { return d.row[index_of(stage)]; };
   const double wav = nominal.read + d.frames * nominal.wav_bytes_per_frame * nominal.read_byte;
-  const bool warm = seen.read_again > 0 && seen.read_again < 0.5 * d.row[index_of(Stage::read)];
-  add(warm ? Cause::cold : Cause::storage, without_excess(Stage::read, wav));
-  add(Cause::cold, without_excess(Stage::cache, nominal.cached_row + d.frames * nominal.cached_frame));
-  add(Cause::decode, without_excess(Stage::decode, d.frames * nominal.decode_frame));
-  add(Cause::mel, without_excess(Stage::mel, d.frames * nominal.mel_frame));
+  // Slow storage is slow for most files; what only some reads suffer from is unevenness.
+  const double read = std::min(cost(Stage::read), d.usual_read);
+  const bool warm = seen.read_again > 0 && seen.read_again < 0.5 * read * (1 - others);
+  add(warm ? Cause::cold : Cause::storage, without_excess(read, wav));
+  add(Cause::cold, without_excess(cost(Stage::cache), nominal.cached_row + d.frames * nominal.cached_frame));
+  add(Cause::decode, without_excess(cost(Stage::decode), d.frames * nominal.decode_frame));
+  add(Cause::mel, without_excess(cost(Stage::mel), d.frames * nominal.mel_frame));
   if (others > 0) {
     Demand without = d;
     without.fill *= 1 - others;
@@ -156,10 +185,14 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
 
 double cycle_when_cached(const Demand& d, const Observation& seen, const Nominal& nominal, bool overlapped) {
   Demand cached = d;
-  const double stretch = 1 / std::max(0.05, 1 - share_of_others(d, seen));
-  const double row = (nominal.cached_row + d.frames * nominal.cached_frame) * stretch;
+  const double row = (nominal.cached_row + d.frames * nominal.cached_frame) * stretch_by_others(seen);
   cached.fill = std::min(d.fill, row * d.rows / std::max(1, std::min(seen.workers, seen.cpus)));
   cached.stall = 0;  // they are met where audio is read and computed
+  // Beside others the workers run in turns, so that a batch takes longer than the longer of two that are
+  // alike.
+  const double step = consumer_cycle(d, overlapped);
+  if (seen.other_cpus >= others_noticed && step > 0)
+    return std::min(d.cycle, step * std::pow(1 + std::pow(cached.fill / step, 4), 0.25));
   return std::min(d.cycle, cycle_of(cached, d, overlapped));
 }
 

@@ -48,6 +48,7 @@ struct Demand {
   double stall = 0;                       ///< lost when everything stood still
   double loss = 0;                        ///< cycle - the largest of the others: what unevenness costs
   std::array<double, stage_count> row{};  ///< a worker's time for a row by stage, without the stalls
+  double usual_read = 0;                  ///< a row's reading in the median batch: without rare slow reads
   double row_running = 0, row_ready = 0,
          row_asleep = 0;        ///< of a row's time: on a CPU, waiting for one, for storage
   double rows = 0, frames = 0;  ///< of a batch; frames of a row

@@ -138,6 +138,43 @@ TEST(WhatIf, RowsThatWaitForACpuBlameWhoeverHasIt) {
   for (const WhatIf& w : causes(c)) EXPECT_NE(w.cause, Cause::cpu);
 }
 
+TEST(WhatIf, AStarvedRowThatSleepsIsNotAllWaitingForACpu) {
+  // A read sleeps for 2 ms, and then waits for a CPU for 30; 1 % of it all goes by between the stages.
+  Circumstances c = with_stage(Stage::read, 32 * ms);
+  c.step = 4 * ms, c.asleep = 2 * ms, c.ready = 30.3 * ms, c.other_cpus = 2, c.read_again = 2 * ms;
+  Observation o = observed(c);
+  o.worker_sleeps = 1600;
+  const auto cycle_without_others = [&] {
+    const auto found = what_if(demand_of(o), o, plain, false);
+    const auto cpu = std::ranges::find(found, Cause::cpu, &WhatIf::cause);
+    return cpu == found.end() ? 0 : cpu->cycle;
+  };
+  EXPECT_NEAR(cycle_without_others(), 8 * 2.1 * ms, 2 * ms);
+  o.worker_sleeps = 10;
+  EXPECT_LT(cycle_without_others(), 6 * ms) << "who never sleeps only waits for a CPU";
+}
+
+TEST(WhatIf, RareSlowReadsAreUnevennessAndNotSlowStorage) {
+  Circumstances c;
+  c.step = 4 * ms;
+  Observation o = observed(c);
+  for (std::size_t i = 0; i < o.batches.size(); i += 3) o.batches[i].stages[0] += 30 * ms;
+  for (const WhatIf& w : what_if(demand_of(o), o, plain, false)) {
+    EXPECT_NE(w.cause, Cause::storage);
+    EXPECT_NE(w.cause, Cause::cold);
+  }
+}
+
+TEST(WhatIf, TheCacheIsSlowTooBesideOthersOfHigherPriority) {
+  Circumstances c = with_stage(Stage::mel, 4 * ms);
+  c.step = 4 * ms, c.other_cpus = 2;
+  Observation o = observed(c);
+  o.busiest.nice = 19;
+  EXPECT_LT(cycle_when_cached(demand_of(o), o, plain, false), 4.5 * ms);
+  o.busiest.nice = 0;
+  EXPECT_GT(cycle_when_cached(demand_of(o), o, plain, false), 20 * ms);
+}
+
 TEST(WhatIf, TheCacheTakesAwayWhatComputingCosts) {
   const Observation o = observed(with_stage(Stage::mel, 4 * ms));
   EXPECT_NEAR(cycle_when_cached(demand_of(o), o, plain, false), 10 * ms, 0.1 * ms);
