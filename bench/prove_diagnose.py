@@ -20,6 +20,8 @@ def diagnose(shell: Shell):
             drawn[cause] += 1
             right[cause] += r["right"]
     yield Line("seed, cases with two causes", "", f"{found['seed']}, {sum(len(r['causes']) == 2 for r in results)} of {len(results)}")
+    yield Line("cases drawn anew, as no single cause's removal brought 5 %", "", f"{found['undecidable']}")
+    yield Line("runs made again, as the hypervisor gave more than 5 % of the CPUs to others", "", f"{found['disturbed']}")
     yield Line("cases with each cause, and right verdicts among them", "", ", ".join(f"{c} {right[c]}/{drawn[c]}" for c in drawn))
     yield judged("verdicts whose removal recovers 80 % of the best single gain", ">= 95 of 100", f"{found['right']} of {found['cases']}",
                  found["right"] >= 0.95 * found["cases"])

@@ -73,6 +73,18 @@ double stretch_by_others(const Observation& seen) {
   return 1 + 1.4 * seen.other_cpus / seen.cpus * std::pow(1.25, least - seen.busiest.nice);
 }
 
+/// What all workers slept, in seconds.
+double asleep(const Observation& seen) {
+  return std::max(0.0, seen.workers * seen.seconds - seen.worker_cpu.running - seen.worker_cpu.ready);
+}
+
+/// Whoever gets no CPU stands still; workers that have something to do and sleep stand still for another
+/// reason.
+bool stalls_asleep(const Demand& d, const Observation& seen, bool overlapped) {
+  const double stalled = d.stall * static_cast<double>(seen.batches.size()) * seen.workers;
+  return d.fill > consumer_cycle(d, overlapped) && asleep(seen) > 0.5 * stalled;
+}
+
 /// What a row's time is made of.
 void add_row_shares(Demand& d, const Observation& seen, double row, double rows) {
   d.row_running = std::min(row, seen.worker_cpu.running / rows);
@@ -82,10 +94,8 @@ void add_row_shares(Demand& d, const Observation& seen, double row, double rows)
   // Never at rest, they sleep only in a row, if they do.
   const bool starved = mean(seen.batches, &ObservedBatch::data) > 0.5 * d.cycle;
   if (!starved || seen.other_cpus < others_noticed) return;
-  const double asleep = seen.worker_sleeps > 0.5 * rows
-                            ? seen.workers * seen.seconds - seen.worker_cpu.running - seen.worker_cpu.ready
-                            : 0;
-  d.row_asleep = std::clamp(asleep / rows, 0.0, row - d.row_running);
+  const bool sleeps = seen.worker_sleeps > 0.5 * rows;
+  d.row_asleep = sleeps ? std::min(asleep(seen) / rows, row - d.row_running) : 0;
   d.row_ready = row - d.row_running - d.row_asleep;
 }
 
@@ -156,10 +166,11 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
   add(Cause::cold, without_excess(cost(Stage::cache), nominal.cached_row + d.frames * nominal.cached_frame));
   add(Cause::decode, without_excess(cost(Stage::decode), d.frames * nominal.decode_frame));
   add(Cause::mel, without_excess(cost(Stage::mel), d.frames * nominal.mel_frame));
+  const bool real_stalls = stalls_asleep(d, seen, overlapped);
   if (others > 0) {
     Demand without = d;
     without.fill *= 1 - others;
-    without.stall = 0;  // who gets no CPU stands still
+    if (!real_stalls) without.stall = 0;
     add(Cause::cpu, without);
   }
   if (seen.workers < seen.cpus) {
@@ -168,7 +179,7 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
     add(Cause::workers, without);
   }
   constexpr double mostly_others = 0.3;
-  if (others < mostly_others) {
+  if (others < mostly_others || real_stalls) {
     Demand steady = d;
     steady.stall = 0;
     add(Cause::stall, steady);
