@@ -122,12 +122,7 @@ class Doctor {
     try_settings();
     add_cache(nominal);
     add_what_is_not_a_setting();
-    // Of causes that are as good, what was seen comes before what was computed.
-    constexpr double as_good = 0.05;
     std::ranges::stable_sort(d_.causes, {}, &WhatIf::cycle);
-    if (const auto tried = std::ranges::find(d_.causes, true, &WhatIf::tried);
-        tried != d_.causes.end() && tried->cycle < (1 + as_good) * d_.causes.front().cycle)
-      std::rotate(d_.causes.begin(), tried, tried + 1);
     const bool named = !d_.causes.empty() && d_.causes.front().cycle < worth_naming * d_.demand.cycle;
     d_.verdict = named ? d_.causes.front().cause : Cause::features;
     // With nothing to wait for, being as fast as the machine can is all that can be asked.
