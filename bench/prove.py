@@ -402,7 +402,7 @@ def tune(shell):
     lines = check["configurations"]
     for c in lines:
         yield Line(f"{c['mode']}, {c['workers']} workers, depth {c['depth']}, {c['shapes']} shapes, batch {c['batch']}, step {c['step_ms']:.2f} ms: "
-                   "predicted, measured", "", f"{c['predicted']:.3f}, {c['measured']:.3f} ({c['stolen']:.1%} of the CPU time taken by the hypervisor)")
+                   "predicted, measured", "", f"{c['predicted']:.3f}, {c['measured']:.3f} ({c['stolen']:.1%} of the CPU time taken by the hypervisor, a frame {c['drift']:+.0%} CPU time)")
     yield at_most(f"largest difference over {len(lines)} configurations", check["largest_difference"], 0.05, digits=3)
     yield judged("measured between 0.2 and 0.9", f">= {len(lines) // 2}", str(check["between"]), 2 * check["between"] >= len(lines))
     yield Line("the profile of waking and waiting between batches", "", "docs/decisions/0014-how-tune-predicts.md")

@@ -16,7 +16,8 @@ import tempfile
 from statistics import median
 
 BAR, LOW, HIGH = 0.05, 0.2, 0.9
-CALM = 0.01  # of all CPU time
+CALM = 0.01  # of all CPU time, taken by the hypervisor
+STEADY = 0.05  # in the CPU time of a frame
 
 # mode, workers, depth, shapes, batch size, and the largest shape's step in times of an average batch's filling
 CONFIGURATIONS = [
@@ -57,14 +58,23 @@ def stolen():
         before = now
 
 
+def drift(result):
+    """How much more CPU time a frame took while the configuration ran than while its cost was measured: the machine's speed has changed,
+    as it does when neighbours share its cores. Whatever is the same in all runs stays."""
+    ran = result["recommended"]
+    then = next(m for m in result["measured"] if m["mode"] == ran["mode"] and m["workers"] == ran["workers"])
+    return result["verified"]["cpu_us_per_frame"] / then["cpu_us_per_frame"] - 1
+
+
 def calm(measure, repeat):
-    """`repeat` results of measure() with the least CPU time taken away: as (share, result), of at most three times as many."""
+    """`repeat` results of measure() on a machine that was left alone, or the least disturbed of three times as many."""
     share, runs = stolen(), []
-    while sum(taken < CALM for taken, _ in runs) < repeat and len(runs) < 3 * repeat:
+    while sum(run["disturbed"] < 1 for run in runs) < repeat and len(runs) < 3 * repeat:
         next(share)
         result = measure()
-        runs.append((next(share), result))
-    return sorted(runs, key=lambda run: run[0])[:repeat]
+        run = {**result["verified"], "stolen": next(share), "drift": drift(result)}
+        runs.append({**run, "disturbed": max(run["stolen"] / CALM, abs(run["drift"]) / STEADY)})
+    return sorted(runs, key=lambda run: run["disturbed"])[:repeat]
 
 
 def main():
@@ -89,10 +99,10 @@ def main():
             step_ms = ratio * batch / speed[name, min(workers, max(w for _, w in speed))] * 1e3
             flags = ("--preprocessing-mode", mode, "--num-workers", workers, "--prefetch-buffer-size", depth, "--shapes", shapes,
                      "--batch-size", batch, "--verify")
-            runs = calm(lambda step_ms=step_ms, flags=flags: run(step_ms, *flags)["verified"], arguments.repeat)
+            runs = calm(lambda step_ms=step_ms, flags=flags: run(step_ms, *flags), arguments.repeat)
             lines.append({"mode": name, "workers": workers, "depth": depth, "shapes": shapes, "batch": batch, "step_ms": step_ms,
-                          "predicted": median(r["predicted"] for _, r in runs), "measured": median(r["au"] for _, r in runs),
-                          "stolen": max(taken for taken, _ in runs)})
+                          "predicted": median(r["predicted"] for r in runs), "measured": median(r["au"] for r in runs),
+                          "stolen": max(r["stolen"] for r in runs), "drift": median(r["drift"] for r in runs)})
             lines[-1]["difference"] = lines[-1]["predicted"] - lines[-1]["measured"]
             if not arguments.json:
                 if len(lines) == 1:

@@ -265,6 +265,7 @@ json result_json(const Arguments& a, const Subject& s, const Result& r) {
                           {"workers", p.workers},
                           {"samples_per_second", p.samples_per_second},
                           {"slowdown", p.slowdown},
+                          {"cpu_us_per_frame", p.cpu_per_frame * 1e6},
                           {"us_per_frame", m.cost.cost.frame * 1e6},
                           {"us_per_row", m.cost.cost.row * 1e6},
                           {"us_per_cleared_frame", m.cost.cost.cleared * 1e6}});
@@ -281,6 +282,7 @@ json result_json(const Arguments& a, const Subject& s, const Result& r) {
     out["verified"] = {{"au", r.measured->au},
                        {"predicted", r.chosen.predicted.au},
                        {"frames_per_second", r.measured->frames_per_second},
+                       {"cpu_us_per_frame", r.measured->cpu_per_frame * 1e6},
                        {"steps", r.measured->steps}};
   return out;
 }

@@ -59,6 +59,7 @@ struct ModeCost {
     int workers = 0;
     double slowdown = 1;  ///< how many times longer a row takes while so many work at once
     double samples_per_second = 0;
+    double cpu_per_frame = 0;  ///< seconds that workers were on a CPU: how fast the machine was just then
   };
   PreprocessingMode mode = PreprocessingMode::runtime;
   FillCost cost;
@@ -132,6 +133,7 @@ Prediction predict(std::span<const BatchWork> work, const ModeCost& cost, const 
 
 struct MeasuredAu {
   double au = 0, frames_per_second = 0;
+  double cpu_per_frame = 0;  ///< as in ModeCost: another than there means that the machine's speed changed
   std::int64_t steps = 0;
 };
 

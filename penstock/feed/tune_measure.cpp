@@ -64,6 +64,7 @@ constexpr double paced = 0.6;
 struct Turn {
   int depth = 0;
   double pad_share = 0;  // of the workers' time
+  double cpu_per_frame = 0;
   std::vector<BatchWork> work;
   std::vector<double> starts, waits;  // of each step: when it began, and how long next() took before it
   [[nodiscard]] double seconds() const { return starts.back() - starts.front(); }
@@ -105,6 +106,7 @@ Turn take_turn(const Config& mode, int workers, std::size_t number, const Measur
   for (BatchWork& w : turn.work) w.step_seconds *= step_seconds;
 
   const auto [pad_before, all_before] = pad_seconds();
+  const double cpu_before = feed.stats().worker_cpu.running;
   StepClock consumer(options.check);
   const auto start = Clock::now();
   for (std::int64_t n = 0; n < most && (seconds_since(start) < options.seconds || n < least); ++n) {
@@ -120,6 +122,9 @@ Turn take_turn(const Config& mode, int workers, std::size_t number, const Measur
   const auto [pad_after, all_after] = pad_seconds();
   turn.pad_share = (pad_after - pad_before) / std::max(1e-9, all_after - all_before);
   turn.work.resize(turn.starts.size());
+  double frames = 0;
+  for (const BatchWork& w : turn.work) frames += static_cast<double>(w.valid_frames);
+  turn.cpu_per_frame = (feed.stats().worker_cpu.running - cpu_before) / std::max(1.0, frames);
   return turn;
 }
 
@@ -202,10 +207,11 @@ ModeCost fitted(PreprocessingMode mode, std::span<const int> workers,
   result.cost = {.frame = median(frame), .row = median(frame) * row, .cleared = median(cleared)};
   for (std::size_t i = 0; i < workers.size(); ++i) {
     result.points.push_back({.workers = workers[i]});
-    std::vector<double> slowdowns;
+    std::vector<double> slowdowns, cpu;
     double needed = 0, rows = 0;
     for (const Turn& turn : turns[i]) {
       slowdowns.push_back(fitted_slowdown(turn, result, machine));
+      cpu.push_back(turn.cpu_per_frame);
       for (const BatchWork& batch : turn.work)
         for (const RowWork& r : batch.rows) needed += result.cost.of(r), rows += r.frames > 0;
     }
@@ -217,6 +223,7 @@ ModeCost fitted(PreprocessingMode mode, std::span<const int> workers,
     }
     slowdown = std::max(1.0, slowdown);
     result.points.back().slowdown = slowdown;
+    result.points.back().cpu_per_frame = median(cpu);
     result.points.back().samples_per_second = rows * workers[i] / (needed * slowdown);
   }
   return result;
@@ -305,9 +312,10 @@ MeasuredAu measure_au(const Config& config, double step_seconds, std::int64_t st
   const std::vector<BatchWork> work = planned_work(feed.feed().plan(), feed.feed().dataset().lengths, steps,
                                                    config.prefetch_buffer_size + 1, step_seconds);
   StepClock warming(check), clock(check);
-  double valid = 0;
+  double valid = 0, cpu_before = 0;
   DeviceBatch batch;
   for (std::int64_t n = 0; n < steps; ++n) {
+    if (n == warm_up + 1) cpu_before = feed.feed().stats().worker_cpu.running;
     DeviceBatch next = feed.next();
     next.wait();
     const BatchWork& w = work[static_cast<std::size_t>(n)];
@@ -317,7 +325,11 @@ MeasuredAu measure_au(const Config& config, double step_seconds, std::int64_t st
     device.finish();
     if (n > warm_up) valid += static_cast<double>(w.valid_frames);
   }
-  return {.au = clock.au(), .frames_per_second = valid / clock.elapsed().count(), .steps = clock.steps()};
+  const double cpu = feed.feed().stats().worker_cpu.running - cpu_before;
+  return {.au = clock.au(),
+          .frames_per_second = valid / clock.elapsed().count(),
+          .cpu_per_frame = cpu / std::max(1.0, valid),
+          .steps = clock.steps()};
 }
 
 }  // namespace penstock
