@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/core/error.h"
 #include "penstock/core/file.h"
 #include "penstock/monitor/proc_file.h"
 #include "penstock/monitor/run_log.h"
@@ -47,7 +48,12 @@ StackLog PySpy::finish() {
   }
   if (!child_.ended()) child_.pass({.number = SIGKILL});
   const double end = fs::exists(recording_) ? RunLog::now() : start_;
-  if (end > start_) return read_spy_recording(recording_, process_, start_, end);
+  try {
+    if (end > start_) return read_spy_recording(recording_, process_, start_, end);
+  } catch (const Error& e) {  // the command has run all the same
+    why_ = e.what();
+    return {};
+  }
   const std::string said = fs::exists(output_) ? read_text(output_) : "";
   why_ = child_.ended() == not_found ? "pip install py-spy, which looks at it from outside"
          : said.find("ermission") != std::string::npos

@@ -198,13 +198,21 @@ std::vector<std::size_t> numbers(std::string_view text) {
   return out;
 }
 
+/// A file's text; none where it cannot be read, or is no source by its size.
+std::string source_text(const std::string& file) try {
+  constexpr std::uintmax_t largest = 1 << 20;
+  return std::filesystem::file_size(file) <= largest ? read_text(file) : "";
+} catch (const std::exception&) {
+  return "";
+}
+
 /// The lines of files that are asked for again and again.
 class Sources {
  public:
   std::string line(const std::string& file, int number) {
     const auto [entry, is_new] = lines_.try_emplace(file);
-    if (is_new && std::filesystem::is_regular_file(file)) {
-      const std::string text = read_text(file);
+    if (is_new) {
+      const std::string text = source_text(file);
       for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = std::min(text.find('\n', begin), text.size());
         entry->second.push_back(text.substr(begin, end - begin));

@@ -191,6 +191,17 @@ def test_a_py_spy_that_may_not_look_is_explained(diagnose, tmp_path):
     assert "ptrace_scope" in told.stdout
 
 
+def test_a_broken_recording_costs_the_verdict_and_not_the_commands_exit_code(diagnose, tmp_path):
+    broken = tmp_path / "py-spy"
+    broken.write_text('#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho "{" >"$2"\n')
+    broken.chmod(0o755)
+    bare = tmp_path / "python3"
+    bare.symlink_to(os.path.realpath(PYTHON))
+    told = diagnose("--", bare, *ISOLATED[1:], "import time; time.sleep(3); raise SystemExit(7)")
+    assert told.returncode == 7
+    assert "is no recording" in " ".join(told.stdout.split())
+
+
 def test_what_stands_in_the_sources_is_told_too(diagnose):
     source = ROOT / "bench/diagnose/tf_sync.py"
     told = diagnose("--source", source, "--", "true")
