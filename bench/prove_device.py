@@ -3,6 +3,7 @@ import json
 import sys
 from statistics import median
 
+from calm import CALM
 from evidence import Line, at_least, at_most, judged
 from proving import DATA, FIXED_SHAPE, bench, prepare_data, proof, run_tests
 
@@ -31,8 +32,13 @@ def device(shell, rounds=5):
 
 @proof("the autotuner while step and storage change")
 def autotune(shell):
+    """Each weather in the pass during which the hypervisor took the least of the CPUs; there are more when it took much."""
     prepare_data()
-    for w in json.loads(shell("build/bench/feed_weather", DATA)):
+    passes = []
+    while len(passes) < 3 and (not passes or any(min(w["stolen"] for w in same) > CALM for same in zip(*passes))):
+        passes.append(json.loads(shell("build/bench/feed_weather", DATA)))
+    for same in zip(*passes):
+        w = min(same, key=lambda w: w["stolen"])
         name = f"step {w['step_ms']:g} ms" + (f", reads {w['read_delay_us'] / 1000:g} ms slower" if w["read_delay_us"] else "")
         best = max(f["au"] for f in w["fixed"])
         enough = min(f["workers"] for f in w["fixed"] if f["au"] >= 0.99 * best)
@@ -40,6 +46,7 @@ def autotune(shell):
         yield judged(f"{name}: workers (depth {w['depth']})", f"<= {enough + 1}, one more than the best fixed", str(w["workers"]),
                      w["workers"] <= enough + 1)
         yield at_most(f"{name}: changes in the next 1,000 batches", w["changes"], 2, digits=0)
+        yield Line(f"{name}: of the CPU time taken by the hypervisor", "", f"{w['stolen']:.1%}, of {len(passes)} passes")
 
 
 @proof("what tune predicts, and what then happens")

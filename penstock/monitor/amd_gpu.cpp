@@ -56,7 +56,8 @@ std::optional<Traffic> count_traffic(const fs::path& file) {
   auto text = ProcFile(file, false).read(buffer).value_or("");
   const auto received = next_number(text), sent = next_number(text), bytes = next_number(text);
   if (bytes == 0) return {};
-  return Traffic{.received = static_cast<double>(received * bytes), .sent = static_cast<double>(sent * bytes)};
+  return Traffic{.received = static_cast<double>(received * bytes),
+                 .sent = static_cast<double>(sent * bytes)};
 }
 
 struct Card {
