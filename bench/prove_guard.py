@@ -3,13 +3,13 @@ import json
 import sys
 
 from evidence import Line, below, judged
-from proving import PYTHON
+from proving import PYTHON, proof
 
-TITLE = "the retrace guard: its counts are the frameworks' own, and what it costs a step"
 TESTS = ["tests/python/test_guard.py", "tests/python/test_guard_tf.py", "tests/python/test_guard_jax.py", "tests/python/test_guard_torch.py",
          "tests/python/test_retrace_python.py"]
 
 
+@proof("the retrace guard: its counts are the frameworks' own, and what it costs a step")
 def guard(shell):
     for name in ("tf", "jax", "torch", "torch module"):
         found = json.loads(shell(sys.executable, "bench/python/guard_cost.py", name, env=PYTHON).splitlines()[-1])[name]

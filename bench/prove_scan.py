@@ -6,8 +6,8 @@ import sys
 import sysconfig
 
 from evidence import Line, at_least, below, judged
+from proving import PYTHON, ROOT, proof
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 JUDGED = ROOT / "tests/scan/judged.json"  # {file, line, rule, code, verdict: true | false, reason}, made with what requirements.txt names
 
 
@@ -15,8 +15,9 @@ def key(finding):
     return finding["file"], finding["rule"], finding["code"]
 
 
+@proof("what starves a device, found in Python sources")
 def scan(shell):
-    tests = shell.attempt(sys.executable, "-m", "pytest", "-q", "tests/python/test_scan.py", env={"PYTHONPATH": "build/python"})
+    tests = shell.attempt(sys.executable, "-m", "pytest", "-q", "tests/python/test_scan.py", env=PYTHON)
     files = list((ROOT / "tests/scan").rglob("*.py"))
     expected = sum(len(re.findall(r"# expect:", path.read_text())) for path in files)
     yield at_least("small files, good and bad, in three frameworks", len(files), 150, digits=0)

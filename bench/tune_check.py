@@ -15,8 +15,9 @@ import sys
 import tempfile
 from statistics import median
 
+from calm import CALM, calm
+
 BAR, LOW, HIGH = 0.05, 0.2, 0.9
-CALM = 0.01  # of all CPU time, taken by the hypervisor
 STEADY = 0.05  # in the CPU time of a frame
 
 # mode, workers, depth, shapes, batch size, and the largest shape's step in times of an average batch's filling
@@ -48,33 +49,12 @@ def tune(program, folder, output, step_ms, *flags):
     return json.loads(done.stdout)
 
 
-def stolen():
-    """Share of all CPU time that the hypervisor gave to others, between calls: next(stolen())."""
-    before = None
-    while True:
-        ticks = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        now = sum(ticks), ticks[7]
-        yield 0.0 if before is None else (now[1] - before[1]) / max(1, now[0] - before[0])
-        before = now
-
-
 def drift(result):
     """How much more CPU time a frame took while the configuration ran than while its cost was measured: the machine's speed has changed,
     as it does when neighbours share its cores. Whatever is the same in all runs stays."""
     ran = result["recommended"]
     then = next(m for m in result["measured"] if m["mode"] == ran["mode"] and m["workers"] == ran["workers"])
     return result["verified"]["cpu_us_per_frame"] / then["cpu_us_per_frame"] - 1
-
-
-def calm(measure, repeat):
-    """`repeat` results of measure() on a machine that was left alone, or the least disturbed of three times as many."""
-    share, runs = stolen(), []
-    while sum(run["disturbed"] < 1 for run in runs) < repeat and len(runs) < 3 * repeat:
-        next(share)
-        result = measure()
-        run = {**result["verified"], "stolen": next(share), "drift": drift(result)}
-        runs.append({**run, "disturbed": max(run["stolen"] / CALM, abs(run["drift"]) / STEADY)})
-    return sorted(runs, key=lambda run: run["disturbed"])[:repeat]
 
 
 def main():
@@ -99,7 +79,12 @@ def main():
             step_ms = ratio * batch / speed[name, min(workers, max(w for _, w in speed))] * 1e3
             flags = ("--preprocessing-mode", mode, "--num-workers", workers, "--prefetch-buffer-size", depth, "--shapes", shapes,
                      "--batch-size", batch, "--verify")
-            runs = calm(lambda step_ms=step_ms, flags=flags: run(step_ms, *flags), arguments.repeat)
+
+            def verified(step_ms=step_ms, flags=flags):
+                result = run(step_ms, *flags)
+                return {**result["verified"], "drift": drift(result)}
+
+            runs = calm(verified, arguments.repeat, lambda r: max(r["stolen"] / CALM, abs(r["drift"]) / STEADY))
             lines.append({"mode": name, "workers": workers, "depth": depth, "shapes": shapes, "batch": batch, "step_ms": step_ms,
                           "predicted": median(r["predicted"] for r in runs), "measured": median(r["au"] for r in runs),
                           "stolen": max(r["stolen"] for r in runs), "drift": median(r["drift"] for r in runs)})

@@ -22,6 +22,9 @@ import time
 from dataclasses import dataclass, field
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from calm import Stolen  # noqa: E402
+
 ROWS, CLIPS = 16, 3000
 NEAR, SHARE = 0.10, 0.8
 LEAST_GAIN = 0.05   # where no single cause's removal brings more, no verdict can be right or wrong
@@ -78,11 +81,6 @@ def causes_of(rng, number, only):
     return [first, rng.choice(others)] if number % 2 and others else [first]
 
 
-def stolen_seconds():
-    with open("/proc/stat") as f:
-        return int(f.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
-
-
 @contextlib.contextmanager
 def spinners(nice):
     """As many processes as CPUs that compute for ever."""
@@ -116,9 +114,9 @@ class Laboratory:
     def diagnose(self, case, batches, *more):
         """One run of diagnose under a case's circumstances. When a hypervisor gave our CPUs to others meanwhile, it is made again."""
         for _ in range(8):
-            stolen, start = stolen_seconds(), time.monotonic()
-            result = self.diagnose_once(case, batches, *more)
-            if stolen_seconds() - stolen < MOST_STOLEN * os.cpu_count() * (time.monotonic() - start):
+            with Stolen() as stolen:
+                result = self.diagnose_once(case, batches, *more)
+            if stolen.share < MOST_STOLEN:
                 break
             self.disturbed += 1
             time.sleep(3)

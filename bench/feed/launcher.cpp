@@ -4,11 +4,9 @@
 // Only tenths of a second count in which the hypervisor took no CPU time from this machine.
 //   feed_launcher DIR [PAIRS] [SECONDS]: JSON with the p99 of each, pair by pair, and the share that counted.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +16,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
+#include "bench/feed/stolen.h"
 #include "penstock/core/threads.h"
 #include "penstock/feed/feed.h"
 
@@ -26,16 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
-
-/// Ticks of all CPUs that the hypervisor gave to others.
-std::int64_t stolen() {
-  std::ifstream stat("/proc/stat");
-  std::string cpu;
-  std::array<std::int64_t, 8> ticks{};  // user nice system idle iowait irq softirq steal
-  stat >> cpu;
-  for (std::int64_t& t : ticks) stat >> t;
-  return ticks.back();
-}
 
 struct Delays {
   double p99_us = 0;
@@ -47,7 +36,7 @@ Delays launch(double seconds) {
   std::vector<double> delays;
   std::size_t all = 0;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  std::int64_t before = stolen();
+  std::int64_t before = CpuTime::now().stolen;
   for (auto wake = Clock::now(); wake < end;) {
     wake += std::chrono::milliseconds(2);
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch()).count();
@@ -55,7 +44,7 @@ Delays launch(double seconds) {
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
     delays.push_back(std::chrono::duration<double, std::micro>(Clock::now() - wake).count());
     if (++all % window == 0) {
-      const std::int64_t now = stolen();
+      const std::int64_t now = CpuTime::now().stolen;
       if (now != before) delays.resize(delays.size() - window);
       before = now;
     }

@@ -1,7 +1,7 @@
 // The autotuner on a real feed whose consumer and storage get faster and slower, beside every fixed setting.
 //   feed_weather DIR [BATCHES]: JSON, one object for each change of the weather.
 // AU over 200 batches from the 50th after the change on; workers; changes in the BATCHES (1,000) from there
-// on.
+// on; and what share of the CPUs the hypervisor took meanwhile.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/feed/stolen.h"
 #include "penstock/feed/feed.h"
 #include "penstock/monitor/step_clock.h"
 
@@ -55,11 +56,18 @@ double run(Feed& feed, int batches, double step_ms) {
   return clock.au();
 }
 
+/// Of a run during which the hypervisor took next to nothing, if one of three is.
 double fixed(Config config, int workers, const Weather& weather) {
   config.num_workers = workers;
-  Feed feed(config);
-  run(feed, settle, weather.step_ms);
-  return run(feed, measured, weather.step_ms);
+  double best = 0, least = 1;
+  for (int i = 0; i < 3 && least > 0.01; ++i) {
+    Feed feed(config);
+    run(feed, settle, weather.step_ms);
+    const CpuTime start = CpuTime::now();
+    const double au = run(feed, measured, weather.step_ms), stolen = start.stolen_until_now();
+    if (stolen < least) best = au, least = stolen;
+  }
+  return best;
 }
 
 int main_of(const std::string& folder, int batches) {
@@ -78,6 +86,7 @@ int main_of(const std::string& folder, int batches) {
     read_delay_us = weather.read_delay_us;
     run(feed, settle, weather.step_ms);
     const std::int64_t changes = feed.stats().tune_changes;
+    const CpuTime start = CpuTime::now();
     const double au = run(feed, measured, weather.step_ms);
     const int workers = feed.workers(), depth = feed.stats().depth;
     if (batches > measured) run(feed, batches - measured, weather.step_ms);
@@ -87,6 +96,7 @@ int main_of(const std::string& folder, int batches) {
                  {"workers", workers},
                  {"depth", depth},
                  {"changes", feed.stats().tune_changes - changes},
+                 {"stolen", start.stolen_until_now()},
                  {"fixed", json::array()}};
     for (const int w : weather.fixed_workers)
       line["fixed"].push_back({{"workers", w}, {"au", fixed(config, w, weather)}});

@@ -1,8 +1,9 @@
-// The amdgpu driver's files. PCIe throughput is absent: the driver takes a second to answer, while we wait.
+// The amdgpu driver's files.
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <future>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -16,6 +17,7 @@ namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
 std::vector<fs::path> entries(const fs::path& folder) {
   std::error_code none;
@@ -40,6 +42,22 @@ std::optional<double> marked_mhz(std::string_view levels) {
     return static_cast<double>(next_number(line));
   }
   return {};
+}
+
+/// Bytes a second, to the GPU and from it.
+struct Traffic {
+  double received = 0, sent = 0;
+};
+
+/// The driver counts packets of the largest size for a second before it answers, so a thread of its own asks.
+/// Nothing where it does not count.
+std::optional<Traffic> count_traffic(const fs::path& file) {
+  std::string buffer;
+  auto text = ProcFile(file, false).read(buffer).value_or("");
+  const auto received = next_number(text), sent = next_number(text), bytes = next_number(text);
+  if (bytes == 0) return {};
+  return Traffic{.received = static_cast<double>(received * bytes),
+                 .sent = static_cast<double>(sent * bytes)};
 }
 
 struct Card {
@@ -69,6 +87,8 @@ struct Card {
   bool lost = false;
   Gpus::Clock::time_point asked{};
   std::optional<std::vector<GpuProcess>> processes;
+  std::optional<Traffic> traffic;
+  std::future<std::optional<Traffic>> counting;
 };
 
 class Amd final : public GpuDriver {
@@ -104,11 +124,16 @@ class Amd final : public GpuDriver {
         news.push_back(fmt::format("GPU {} ({}) has vanished; the rest goes on", card.index, card.name));
         continue;
       }
+      if (card.counting.valid() && card.counting.wait_for(0s) == std::future_status::ready)
+        card.traffic = card.counting.get();
       if (now - card.asked >= slow_period) {
         card.processes = processes(card);
+        if (const fs::path file = card.device / "pcie_bw"; !card.counting.valid() && fs::exists(file, none))
+          card.counting = std::async(std::launch::async, count_traffic, file);
         card.asked = now;
       }
       s.processes = card.processes;
+      if (card.traffic) s.pcie_rx = card.traffic->received, s.pcie_tx = card.traffic->sent;
       samples.push_back(std::move(s));
     }
   }

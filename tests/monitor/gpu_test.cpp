@@ -2,10 +2,13 @@
 
 #include <cstdlib>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "penstock/core/file.h"
 #include "tests/monitor/files.h"
 #include "tests/temp_folder.h"
 
@@ -149,6 +152,29 @@ TEST_F(GpuTest, AmdCardsAreReadFromTheirDriversFiles) {
   EXPECT_FALSE(found[1].processes || found[1].pcie_rx);
   put(first / "gpu_busy_percent", "12\n");
   EXPECT_DOUBLE_EQ(*gpus.sample(now)[0].utilisation, 0.12);
+}
+
+TEST_F(GpuTest, AmdPcieTrafficIsCountedWhileTheRestIsSampled) {
+  const auto first = card("card0"), second = card("card1"), third = card("card2");
+  const auto slow = first / "pcie_bw";
+  ASSERT_EQ(::mkfifo(slow.c_str(), 0600), 0);  // who opens it waits for an answer, as with the driver
+  put(second / "pcie_bw", "1000 0 0\n");       // does not count
+  Gpus gpus = nvidia("");
+  for (int i = 0; i < 3; ++i) {
+    const auto found = gpus.sample(now += seconds(1));
+    ASSERT_EQ(found.size(), 3);
+    EXPECT_DOUBLE_EQ(*found[0].utilisation, 0.87);
+    EXPECT_FALSE(found[0].pcie_rx || found[1].pcie_rx || found[2].pcie_rx);
+  }
+  std::filesystem::rename(slow, first / "waiting");
+  put(slow, "4000000 1000 256\n");
+  const File answer(::open((first / "waiting").c_str(), O_RDWR));
+  std::vector<GpuSample> found;
+  do found = gpus.sample(now += seconds(1));
+  while (!found[0].pcie_rx);
+  EXPECT_DOUBLE_EQ(*found[0].pcie_rx, 4e6 * 256);
+  EXPECT_DOUBLE_EQ(*found[0].pcie_tx, 1000 * 256);
+  EXPECT_FALSE(found[1].pcie_rx || found[2].pcie_rx);
 }
 
 TEST_F(GpuTest, AnAmdCardMayLackFilesAndMayVanish) {
