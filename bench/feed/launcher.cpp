@@ -36,7 +36,7 @@ Delays launch(double seconds) {
   std::vector<double> delays;
   std::size_t all = 0;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  std::int64_t before = CpuTime::now().stolen;
+  std::int64_t before = MachineTime::now().stolen;
   for (auto wake = Clock::now(); wake < end;) {
     wake += std::chrono::milliseconds(2);
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(wake.time_since_epoch()).count();
@@ -44,7 +44,7 @@ Delays launch(double seconds) {
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr);
     delays.push_back(std::chrono::duration<double, std::micro>(Clock::now() - wake).count());
     if (++all % window == 0) {
-      const std::int64_t now = CpuTime::now().stolen;
+      const std::int64_t now = MachineTime::now().stolen;
       if (now != before) delays.resize(delays.size() - window);
       before = now;
     }

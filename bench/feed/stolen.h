@@ -9,10 +9,10 @@
 namespace penstock {
 
 /// Time of all CPUs, in ticks.
-struct CpuTime {
+struct MachineTime {
   std::int64_t all = 0, stolen = 0;  ///< `stolen`: given to other machines
 
-  static CpuTime now() {
+  static MachineTime now() {
     std::ifstream stat("/proc/stat");
     std::string cpu;
     std::array<std::int64_t, 8> ticks{};  // user nice system idle iowait irq softirq steal
@@ -23,7 +23,7 @@ struct CpuTime {
 
   /// Of the time since then, 0..1.
   [[nodiscard]] double stolen_until_now() const {
-    const CpuTime then = now();
+    const MachineTime then = now();
     return then.all > all ? static_cast<double>(then.stolen - stolen) / static_cast<double>(then.all - all)
                           : 0;
   }

@@ -63,7 +63,7 @@ double fixed(Config config, int workers, const Weather& weather) {
   for (int i = 0; i < 3 && least > 0.01; ++i) {
     Feed feed(config);
     run(feed, settle, weather.step_ms);
-    const CpuTime start = CpuTime::now();
+    const MachineTime start = MachineTime::now();
     const double au = run(feed, measured, weather.step_ms), stolen = start.stolen_until_now();
     if (stolen < least) best = au, least = stolen;
   }
@@ -80,13 +80,18 @@ int main_of(const std::string& folder, int batches) {
                                          {100, 0, {1, 2}},
                                          {10, 2000, {1, 2, 3, 4, 5, 6, 7, 8}},
                                          {10, 0, {1, 2}}};
-  Feed feed(config);
+  FeedOptions options;
+  options.tuned = [](const TuneChange& c) {
+    fmt::print(stderr, "batch {}.{}: {} workers, depth {}: {}\n", c.epoch, c.step, c.workers, c.depth,
+               c.reason);
+  };
+  Feed feed(config, options);
   json out = json::array();
   for (const Weather& weather : weathers) {
     read_delay_us = weather.read_delay_us;
     run(feed, settle, weather.step_ms);
     const std::int64_t changes = feed.stats().tune_changes;
-    const CpuTime start = CpuTime::now();
+    const MachineTime start = MachineTime::now();
     const double au = run(feed, measured, weather.step_ms);
     const int workers = feed.workers(), depth = feed.stats().depth;
     if (batches > measured) run(feed, batches - measured, weather.step_ms);

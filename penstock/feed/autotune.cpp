@@ -14,10 +14,14 @@ namespace {
 // So many more workers than would be busy all the time: a share of them, up to a part of one. What varies is
 // absorbed by that.
 constexpr double margin_share = 0.12, most_margin = 0.6;
-// The consumer's waiting, as a share of its time: at once too much, and too much when it repeats.
-constexpr double bad_wait = 0.05, slight_wait = 0.005;
-// Windows without waiting before something is taken away.
-constexpr int calm_windows = 3;
+// The consumer's waiting, as a share of its time: too much when it repeats, and right after a change.
+constexpr double slight_wait = 0.005, bad_wait = 0.05;
+// Windows without waiting before something is taken away; and so many where it was added because of a blip:
+// the load is again what it was before, within these.
+constexpr int calm_windows = 3, calm_windows_after_blip = 128;
+constexpr double same_load_from = 0.67, same_load_to = 1.3;
+// Depth is taken away when it is so much: one by one, as batches happen to be ready, would never end.
+constexpr int least_depth_saved = 2;
 // Batches that stay ready in the worst case when depth is taken away.
 constexpr int spare_batches = 2;
 // What has failed is tried again when the load is so much less.
@@ -51,15 +55,21 @@ std::optional<std::string> Autotuner::observe(const TuneWindow& window) {
   waits_ = waits_ << 1 | static_cast<std::uint32_t>(share > slight_wait);
   if (share > slight_wait) {
     calm_ = 0;
-    const bool repeats = std::popcount(waits_ & 0xFU) >= 2;
-    if (share <= bad_wait && !repeats) return std::nullopt;
+    if (std::popcount(waits_ & 0xFU) < 2) return std::nullopt;  // a single one: a blip
     // A change of the weather is felt for a window: what was before it may be to blame.
     remember_failure(std::max(load, before));
+    if (usual_load_ > 0) load_before_relief_ = std::exchange(usual_load_, 0);
     return relieve(window, load);
   }
   calm_load_ = calm_ == 0 ? load : std::max(calm_load_, load);
+  least_load_ = calm_ == 0 ? load : std::min(least_load_, load);
   calm_ready_ = calm_ == 0 ? window.least_ready : std::min(calm_ready_, window.least_ready);
-  return ++calm_ < calm_windows ? std::nullopt : save(window);
+  if (++calm_ < calm_windows) return std::nullopt;
+  usual_load_ = least_load_;
+  const bool blip = least_load_ > load_before_relief_ * same_load_from &&
+                    least_load_ < load_before_relief_ * same_load_to &&
+                    effort_.workers <= workers_for(calm_load_) + 1;
+  return calm_ < (blip ? calm_windows_after_blip : calm_windows) ? std::nullopt : save(window);
 }
 
 /// What the CPUs can serve: those that wait for the storage need none meanwhile.
@@ -105,7 +115,7 @@ std::optional<std::string> Autotuner::save(const TuneWindow& window) {
   to.workers = std::min(effort_.workers, workers_for(calm_load_));
   // With fewer workers that are busier, what is ready has to be seen again first.
   if (to.workers == effort_.workers || calm_load_ < 0.5 * to.workers)
-    to.depth = effort_.depth - std::max(0, calm_ready_ - spare_batches);
+    if (const int spare = calm_ready_ - spare_batches; spare >= least_depth_saved) to.depth -= spare;
   // Of what has failed before, as little as possible is tried again.
   while (to.workers < effort_.workers && has_failed(to, calm_load_)) ++to.workers;
   to.workers = std::min(to.workers, useful_workers(window));

@@ -49,13 +49,15 @@ class Autotuner {
 
   Limits limits_;
   Effort effort_;
-  bool started_ = false;     // the first window shows an empty ring
-  bool settling_ = false;    // the window after a change shows its transition
-  std::uint32_t waits_ = 0;  // the last windows, a bit each: the consumer waited
-  double load_before_ = 0;   // the last window's
-  int calm_ = 0;             // windows without waiting, in a row
-  double calm_load_ = 0;     // the largest load among them
-  int calm_ready_ = 0;       // the least level among them
+  bool started_ = false;                   // the first window shows an empty ring
+  bool settling_ = false;                  // the window after a change shows its transition
+  std::uint32_t waits_ = 0;                // the last windows, a bit each: the consumer waited
+  double load_before_ = 0;                 // the last window's
+  int calm_ = 0;                           // windows without waiting, in a row
+  double calm_load_ = 0, least_load_ = 0;  // the largest load among them, and the least
+  int calm_ready_ = 0;                     // the least level among them
+  double usual_load_ = 0;          // the least load when all was calm last; 0 after something was added
+  double load_before_relief_ = 0;  // what it was before that
   struct Failure {
     Effort setting;
     double load = 0;

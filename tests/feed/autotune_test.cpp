@@ -155,6 +155,28 @@ TEST(Autotune, ComputingWorkersAreNeverMoreThanTheCpus) {
   EXPECT_EQ(run.effort().workers, cpus);
 }
 
+// Now and then something else has the CPUs for a few batches: a blip is not a change of the weather.
+TEST(Autotune, StaysCalmWhenRowsAreNowAndThenSlow) {
+  const int runs = cases(50, 1000);
+  int restless = 0;
+  for (int i = 0; i < runs; ++i) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(i));
+    TunedRun run(static_cast<std::uint64_t>(i));
+    const Weather usual{.step = 0.01};
+    run.batches(100, usual);
+    int changes = 0;
+    for (int done = 0; done < 1000;) {
+      const int calm = std::uniform_int_distribution<int>(20, 150)(random), slow = 6;
+      const double times = std::uniform_real_distribution<double>(1.5, 5)(random);
+      changes += run.batches(calm, usual).changes;
+      changes += run.batches(slow, {.step = 0.01, .row_cpu = usual.row_cpu * times}).changes;
+      done += calm + slow;
+    }
+    restless += changes > 2;
+  }
+  EXPECT_LE(restless, runs / 50);
+}
+
 // Any weather, then any other: within 50 batches it is as good as the best fixed setting, with at most a
 // worker more, and then it stays.
 TEST(Autotune, FollowsEveryChangeOfTheWeather) {
