@@ -115,7 +115,8 @@ TEST_F(ConfigTest, OtherSpellingsMeanOurKeysAndSaySo) {
 TEST_F(ConfigTest, EagerDebugIsTheOppositeOfPlannedSteps) {
   EXPECT_FALSE(load("enable_eager_debug: true\n").train.plan_steps);
   EXPECT_THAT(message("enable_graph_mode: true\nenable_eager_debug: true\n"),
-              HasSubstr("plan_steps is false here, but true at"));
+              ::testing::AllOf(HasSubstr("plan_steps is false here, but true at"),
+                               HasSubstr("enable_eager_debug is called plan_steps here")));
 }
 
 TEST_F(ConfigTest, RetiredKeysAreAcceptedWithTheReason) {

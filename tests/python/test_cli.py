@@ -172,15 +172,16 @@ def test_speech_becomes_batches(penstock, tmp_path, voice):
     assert b["skipped"] == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["synth", "bench"])
-def test_ctrl_c_leaves_nothing_half_written(tones, tmp_path, command):
+def test_an_interruption_leaves_nothing_half_written(tones, tmp_path, command, number):
     folder = tmp_path / "new"
     arguments = {"synth": ["synth", folder, "--voice", "tone", "--clips", "100000"],
                  "bench": ["bench", tones, "--batch-size", "4", "--batches", "100000000"]}[command]
     p = subprocess.Popen([str(BUILD / "penstock"), *map(str, arguments)], stderr=subprocess.PIPE, text=True)
     time.sleep(0.7)
-    p.send_signal(signal.SIGINT)
-    assert p.wait(timeout=30) == 130
+    p.send_signal(number)
+    assert p.wait(timeout=30) == 128 + number
     assert "interrupted" in p.stderr.read()
     assert not folder.exists() or not any(pathlib.Path(folder).rglob("*.wav"))
 
