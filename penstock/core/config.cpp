@@ -1,6 +1,7 @@
 #include "penstock/core/config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -66,6 +67,21 @@ std::string joined(const YAML::Node& map) {
 }  // namespace
 
 std::span<const RetiredKey> retired_keys() { return retired; }
+
+std::string yaml_scalar(const std::string& value) {
+  const bool plain = !value.empty() && std::ranges::all_of(value, [](unsigned char c) {
+    return c >= 0x80 || std::isalnum(c) ||
+           std::string_view("_./+-=,").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) return value;
+  std::string out = "\"";
+  for (const char c : value)
+    if (std::iscntrl(static_cast<unsigned char>(c)))
+      out += fmt::format("\\x{:02x}", c);
+    else
+      out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+  return out + '"';
+}
 
 std::string nearest_key(std::string_view name) {
   std::string best;
@@ -202,8 +218,7 @@ std::string ConfigLoader::print(bool trainer) const {
         : value != key.get(defaults)
             ? fmt::format("follows from {}", key.name == "shapes" ? "pad_to_fixed_length" : "mel_preset")
             : "default";
-    out +=
-        fmt::format("{:<42} # {}\n", fmt::format("{}: {}", key.name, value.empty() ? "\"\"" : value), origin);
+    out += fmt::format("{:<42} # {}\n", fmt::format("{}: {}", key.name, yaml_scalar(value)), origin);
   }
   return out;
 }

@@ -119,6 +119,17 @@ TEST_F(ConfigTest, EagerDebugIsTheOppositeOfPlannedSteps) {
                                HasSubstr("enable_eager_debug is called plan_steps here")));
 }
 
+TEST_F(ConfigTest, WhatIsPrintedCanBeLoaded) {
+  for (const std::string folder :
+       {"/data/set #1", "a: b", "[x] y", "داده", "say \"hi\" \\ tab\t", "plain/1.0-b"}) {
+    ConfigLoader given;
+    given.set("dataset_path", folder, "a test");
+    ConfigLoader loaded;
+    loaded.load_yaml(file(given.print()));
+    EXPECT_EQ(loaded.config().dataset_path, folder);
+  }
+}
+
 TEST_F(ConfigTest, RetiredKeysAreAcceptedWithTheReason) {
   load("shuffle_buffer_multiplier: 10\npin_memory: true\n");
   ASSERT_EQ(loader_.notes().size(), 2u);
