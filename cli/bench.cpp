@@ -167,10 +167,6 @@ void print_ablation(const json& rows) {
   }
 }
 
-void print_json(const json& result) {
-  fmt::print("{}\n", result.dump(2, ' ', false, json::error_handler_t::replace));
-}
-
 int run(Arguments& a) {
   choose_mode(a);
   if (a.ablate) a.flags->set_default("device", "simulated", "the default of bench --ablate");
@@ -178,7 +174,8 @@ int run(Arguments& a) {
   Config config;
   if (!a.flags->load(config)) return 0;
   if (a.work.batches < 2) throw Error("--batches must be at least 2");
-  if (a.ablate && !a.trace.empty()) throw Error("--trace shows one setting: leave --ablate out");
+  if (a.ablate && !(a.trace.empty() && a.run_folder.empty()))
+    throw Error("--trace and --run show one setting: leave --ablate out");
   if (!a.trace.empty()) a.work.trace = std::make_shared<Trace>();
   if (a.ablate) {
     const json rows = ablate(config, a);

@@ -140,13 +140,13 @@ class Consumer {
     next.wait();
     const auto arrived = Clock::now();
     last_batch_ = std::exchange(batch_, std::move(next));
-    waited_ms = milliseconds(arrived - asked);
+    waits_ms.push_back(milliseconds(arrived - asked));
     if (track_) {
       track_->set_place({.epoch = batch_.host().epoch, .step = batch_.host().step});
       track_->add("wait", asked, arrived);
     }
-    filling += got - asked;
-    copying += arrived - got;
+    filling += got - asked - feed_.copy_wait();
+    copying += arrived - got + feed_.copy_wait();
     delivered.add(batch_.host());
     if (last_ != Clock::time_point{}) times.push_back(milliseconds(arrived - last_));  // from batch to batch
     last_ = arrived;
@@ -156,7 +156,7 @@ class Consumer {
 
   Delivered delivered;
   std::vector<double> times;
-  double waited_ms = 0;                    // for the last batch
+  std::vector<double> waits_ms;            // for each batch
   Clock::duration filling{0}, copying{0};  // waited for
 
  private:
@@ -200,6 +200,7 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, Benc
   TraceTrack* const track = work.trace ? &work.trace->track("steps") : nullptr;
   Consumer consumer(*opened, track);
   consumer.times.reserve(static_cast<std::size_t>(work.batches));
+  consumer.waits_ms.reserve(static_cast<std::size_t>(work.batches));
   if (log) log->start(feed, work.batches, work.step_ms, first_batch_ms);
   const FeedStats before = feed.stats();
   const DeviceStats copied_before = opened->device_stats();
@@ -214,8 +215,8 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, Benc
     if (work.step_ms > 0) steps.start(step);
     consumer.let_go();
     if (log)
-      log->step(consumer.batch(), consumer.waited_ms,
-                i > 0 ? consumer.times.back() : consumer.waited_ms + work.step_ms);
+      log->step(consumer.batch(), consumer.waits_ms.back(),
+                i > 0 ? consumer.times.back() : consumer.waits_ms.back() + work.step_ms);
     if (work.step_ms > 0) steps.finish();
     if (track && work.step_ms > 0) track->add("step", begun, Clock::now());
   }
@@ -224,6 +225,7 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, Benc
   const FeedStats after = feed.stats();
   if (log) log->finish();
   const DeviceStats copied = opened->device_stats() - copied_before;
+  const SeriesSummary waits = summarise(consumer.waits_ms);
   const Delivered& delivered = consumer.delivered;
   const auto samples = static_cast<double>(delivered.rows);
 
@@ -240,10 +242,8 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, Benc
       {"cpu_seconds_per_1000", cpu_used / samples * 1000},
       {"batch_ms", batch_times(consumer.times)},
       {"first_batch_ms", first_batch_ms},
-      {"wait_ms",
-       {{"p50", static_cast<double>(after.wait.quantile(0.5).count()) * 1e-6},
-        {"p99", static_cast<double>(after.wait.quantile(0.99).count()) * 1e-6}}},
-      {"ring_level", after.ring_level},
+      {"wait_ms", {{"p50", waits.p50}, {"p99", waits.p99}}},
+      {"ring_level", ring_level_between(before, after)},
       {"peak_rss_mb", status_mb("VmHWM:")},
       {"peak_anon_mb", std::max(delivered.peak_anon_mb, status_mb("RssAnon:"))},
       {"padding", 1 - static_cast<double>(delivered.valid_frames) / static_cast<double>(delivered.frames)},
@@ -275,7 +275,7 @@ json measure(const Config& config, const BenchWork& work, CopyWork& copies, Benc
   return r;
 }
 
-/// The median of every number, place by place; what is not a number is the first run's.
+/// The median of every fraction, place by place; whole numbers and all else are the first run's.
 json median_of(const std::vector<json>& runs) {
   json out = runs.front();
   if (out.is_number_float()) {

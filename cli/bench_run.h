@@ -23,7 +23,7 @@ struct BenchWork {
 nlohmann::json measure(const Config& config, const BenchWork& work, CopyWork& copies,
                        BenchLog* log = nullptr);
 
-/// The median of every number, place by place; what is not a number is the first run's.
+/// The median of every fraction, place by place; whole numbers and all else are the first run's.
 nlohmann::json median_of(const std::vector<nlohmann::json>& runs);
 
 }  // namespace penstock::cli

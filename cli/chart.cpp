@@ -56,8 +56,9 @@ std::vector<double> ticks(double low, double high, int about) {
   for (const double factor : {1.0, 2.0, 5.0, 10.0})
     if (step = factor * power; step >= rough * 0.999) break;
   std::vector<double> out;
-  for (double n = std::ceil(low / step - 1e-9); n * step <= high + step * 1e-9; ++n)
-    out.push_back(n == 0 ? 0 : n * step);  // never -0
+  const double first = std::ceil(low / step - 1e-9);
+  for (int i = 0; i <= 2 * about && (first + i) * step <= high + step * 1e-9; ++i)
+    out.push_back(first + i == 0 ? 0 : (first + i) * step);  // never -0
   return out;
 }
 
@@ -276,7 +277,7 @@ std::string draw(const LineChart& chart, int width) {
     columns.push_back(columns_of(line.points, x0, x1, pixels / (chart.stacked ? 2 : 3)));
   double y1 = upper_end(chart, columns), y0 = chart.from_data ? low : std::min(chart.least, low);
   if (!chart.from_data) y1 = std::max(y1, chart.most);
-  if (!(y1 > y0)) y1 = y0 + 1;
+  if (!(y1 > y0)) y1 = y0 + std::max(1.0, std::abs(y0) * 0.01);
   if (chart.from_data) y0 -= (y1 - y0) * 0.04;
   if (chart.from_data || y1 > chart.most) y1 += (y1 - y0) * 0.04;
   const Frame f{static_cast<double>(width), 210, x0, x1, y0, y1};

@@ -28,6 +28,8 @@ sigset_t ours() {
 
 Signals::Signals() {
   const sigset_t set = ours();
+  ::signal(SIGCHLD,
+           SIG_DFL);  // who ignores it, as some that start programs do, never learns how a child ended
   pthread_sigmask(SIG_BLOCK, &set, &before_);
   file_ = File(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   if (file_.fd() < 0) throw std::system_error(errno, std::generic_category(), "signalfd");

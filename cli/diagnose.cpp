@@ -63,9 +63,13 @@ void add_dataset_flags(CLI::App& c, DatasetArguments& d) {
       ->capture_default_str();
   c.add_option("--num-batches", d.num_batches, "how many at least; it goes on for 2 s, and ends after 20")
       ->capture_default_str();
-  c.add_flag("--apply", d.apply, "write the first change that a setting can make, and measure again");
-  c.add_option("-o,--output", d.output, "what --apply writes")->type_name("FILE")->capture_default_str();
-  c.add_flag("--force", d.force, "overwrite it");
+  CLI::Option* const apply =
+      c.add_flag("--apply", d.apply, "write the first change that a setting can make, and measure again");
+  c.add_option("-o,--output", d.output, "what --apply writes")
+      ->type_name("FILE")
+      ->capture_default_str()
+      ->needs(apply);
+  c.add_flag("--force", d.force, "overwrite it")->needs(apply);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "penstock/core/error.h"
 #include "penstock/monitor/command_diagnosis.h"
 #include "penstock/monitor/gpu.h"
+#include "penstock/monitor/proc_file.h"
 #include "penstock/monitor/run_log.h"
 #include "penstock/monitor/system.h"
 
@@ -102,6 +103,8 @@ class Watch {
     return s;
   }
 
+  /// The command's own and those that it started, when it was last looked at.
+  [[nodiscard]] const std::set<int>& processes() const { return ids_; }
   /// A process that runs Python; 0: none.
   [[nodiscard]] int python() const {
     std::error_code none;
@@ -148,11 +151,25 @@ bool ends_until(Clock::time_point until, Child& child, Signals& signals) {
   return child.ended().has_value();
 }
 
-/// Ends it as a person would, then less kindly.
-void end(Child& child, Signals& signals) {
+bool runs(int process) {
+  std::string buffer;
+  auto stat = ProcFile(fmt::format("/proc/{}/stat", process)).read(buffer).value_or("");
+  stat.remove_prefix(std::min(stat.size(), stat.rfind(')') + 1));
+  const std::string_view state = next_word(stat);
+  return !state.empty() && state != "Z" && state != "X";
+}
+
+/// Ends the command and the processes that it started as a person at a terminal would, then less kindly.
+void end(Child& child, Signals& signals, const std::set<int>& processes) {
   for (const int number : {SIGINT, SIGTERM, SIGKILL}) {
+    for (const int process : processes)
+      if (process != child.id() && runs(process)) ::kill(process, number);
     child.pass({.number = number});
-    if (ends_until(Clock::now() + std::chrono::seconds(5), child, signals)) return;
+    const auto until = Clock::now() + std::chrono::seconds(5);
+    ends_until(until, child, signals);
+    while (std::ranges::any_of(processes, runs) && Clock::now() < until)
+      if (const auto signal = signals.wait(Clock::now() + std::chrono::milliseconds(20))) child.pass(*signal);
+    if (child.ended() && std::ranges::none_of(processes, runs)) return;
   }
 }
 
@@ -168,7 +185,7 @@ bool watch(Child& child, Signals& signals, double duration, const SamplerFolder&
     if (!spy && passed.count() > 1.5 && !folder.is_used() && watch.python() != 0)
       spy.emplace(watch.python(), folder.path(), signals);
     if (duration <= 0 || passed.count() < duration) continue;
-    end(child, signals);
+    end(child, signals, watch.processes());
     return true;
   }
   return false;
@@ -202,16 +219,17 @@ int diagnose_command(const CommandArguments& a) {
   if (!a.source.empty() && !fs::exists(a.source)) throw Error(a.source + ": there is no such file or folder");
   const SamplerFolder folder;
   std::vector<CommandSample> samples;
-  Signals signals;
+  std::optional<Signals> signals(std::in_place);
   ::setenv("PYTHONPATH", folder.python_path().c_str(), 1);
-  Child child(a.command, signals, a.json);
+  Child child(a.command, *signals, a.json);
   std::optional<PySpy> spy;
-  const bool cut_short = watch(child, signals, a.duration, folder, samples, spy);
+  const bool cut_short = watch(child, *signals, a.duration, folder, samples, spy);
   std::vector<StackLog> logs = folder.logs();
   if (spy && logs.empty()) logs.push_back(spy->finish());
   CommandDiagnosis d = diagnose(logs, samples);
   if (spy && !spy->why().empty()) d.why += "; " + spy->why();
   const int code = cut_short ? 0 : child.ended().value_or(0);
+  signals.reset();  // from here on they are for us
   std::string no_scan;
   const json scan = a.source.empty() ? json() : scanned(a.source, no_scan);
   if (a.json) {

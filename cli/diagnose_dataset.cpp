@@ -275,7 +275,8 @@ std::string with_lines(const std::string& settings, const Remedy& remedy) {
   std::string out;
   for (std::string line; std::getline(lines, line);) {
     for (const auto& [key, value] : remedy.settings)
-      if (line.starts_with(key + ":")) line = fmt::format("{}: {}  # penstock diagnose", key, value);
+      if (line.starts_with(key + ":"))
+        line = fmt::format("{}: {}  # penstock diagnose", key, yaml_scalar(value));
     out += line + "\n";
   }
   return out;

@@ -99,7 +99,10 @@ void print_shares(const CommandDiagnosis& d) {
 
 /// The end of a text, in at most `width` columns.
 std::string tail(const std::string& text, std::size_t width) {
-  return text.size() <= width ? text : "…" + text.substr(text.size() - width + 1);
+  if (text.size() <= width) return text;
+  std::size_t begin = text.size() - width + 1;
+  while (begin < text.size() && (static_cast<unsigned char>(text[begin]) & 0xC0U) == 0x80U) ++begin;
+  return "…" + text.substr(begin);
 }
 
 std::string head(const std::string& text, std::size_t width) {
@@ -116,8 +119,8 @@ void print_lines(const CommandDiagnosis& d) {
     if (line.share < 0.02 || ++shown > 6) break;
     const std::string place =
         fmt::format("{}:{}", std::filesystem::path(line.file).filename().string(), line.line);
-    fmt::print("{:>4.0f}% {:<8} {:<22} {}\n", line.share * 100, name_of(line.doing), tail(place, 22),
-               head(line.text, 41));
+    fmt::print("{:>4.0f}% {:<8} {:<22} {}\n", line.share * 100, name_of(line.doing),
+               tail(printable(place), 22), head(printable(line.text), 41));
   }
 }
 
@@ -140,7 +143,7 @@ void print_machine(const CommandDiagnosis& d) {
     groups += fmt::format("{}{} {:.2f}", groups.empty() ? "" : ", ",
                           group.threads > 1 ? fmt::format("{} x {}", group.threads, group.name) : group.name,
                           group.cpus);
-  if (!groups.empty()) fmt::print("{}", wrapped("CPUs by thread: " + groups, 80));
+  if (!groups.empty()) fmt::print("{}", wrapped("CPUs by thread: " + printable(groups), 80));
 }
 
 }  // namespace

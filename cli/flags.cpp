@@ -33,6 +33,7 @@ ConfigFlags::ConfigFlags(CLI::App& command, const std::vector<std::string>& own,
   for (const ConfigAlias& alias : config_aliases())
     if (const ConfigKey& key = key_named(alias.key); trainer || !key.trainer)
       add(command, std::string(alias.name), key.kind == ValueKind::boolean, "", "");
+  for (const RetiredKey& key : retired_keys()) add(command, std::string(key.name), key.boolean, "", "");
 }
 
 void ConfigFlags::add(CLI::App& command, const std::string& key, bool boolean, const std::string& help,

@@ -176,11 +176,11 @@ class Watch {
       next = std::max(next + duration_of(a_.interval), Clock::now());
     }
     seconds_ = seconds(Clock::now() - start);
-    if (screen_) screen_->leave();
+    screen_.reset();
     finish();
     if (!child_) return ended_by_ > 0 && ended_by_ != SIGINT ? 128 + ended_by_ : 0;
     while (!child_->ended())  // --duration ends the watch, not what is watched
-      if (const auto signal = signals_.wait(Clock::now() + std::chrono::seconds(1))) child_->pass(*signal);
+      if (const auto signal = signals_.wait(Clock::now() + std::chrono::seconds(1))) take(*signal);
     return *child_->ended();
   }
 
@@ -235,7 +235,7 @@ class Watch {
     try {
       if (const RunRecords* records = run_->read()) view_.set_run(*records);
       run_->write(moment);
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {  // nor must a folder that cannot be read
       say(e.what());
       run_.reset();
     }
@@ -265,7 +265,8 @@ class Watch {
   }
 
   void finish() const {
-    const auto subjects = history_.judge(a_.interval);
+    const auto subjects =
+        history_.judge(samples_ > 0 ? seconds_ / static_cast<double>(samples_) : a_.interval);
     if (a_.json)
       print_json(result(subjects));
     else

@@ -103,9 +103,11 @@ void MonitorLog::add(const Moment& moment, double seconds_since_epoch) {
 
 void MonitorLog::write(const std::string& line) {
   const std::string text = line + "\n";
-  if (::write(file_.fd(), text.data(), text.size()) == static_cast<ssize_t>(text.size())) return;
-  throw Error(
-      fmt::format("{}: cannot be written: {}", path_.string(), std::generic_category().message(errno)));
+  const ssize_t written = ::write(file_.fd(), text.data(), text.size());
+  if (written == static_cast<ssize_t>(text.size())) return;
+  throw Error(fmt::format("{}: cannot be written: {}", path_.string(),
+                          written < 0 ? std::generic_category().message(errno)
+                                      : fmt::format("{} of {} bytes went in", written, text.size())));
 }
 
 }  // namespace penstock::cli

@@ -44,13 +44,6 @@ std::string padded(const std::string& text, int columns, bool right = false) {
   return right ? std::string(blanks, ' ') + text : text + std::string(blanks, ' ');
 }
 
-/// What a stranger named, without what would move the cursor.
-std::string printable(std::string text) {
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
-  return text;
-}
-
 std::string mark(double share) {
   static constexpr std::string_view marks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   return std::string(marks[std::clamp(static_cast<int>(share * 8), 0, 7)]);
@@ -266,8 +259,9 @@ void MonitorView::add_run(std::vector<Row>& rows) const {
   ring.trail = &ring_;
   ring.full = feed_ ? feed_->depth : 0;
   if (feed_) {
-    ring.notes = {fmt::format("of {}", feed_->depth), count_text(feed_->workers, "worker"),
-                  fmt::format("{:.0f} samples/s", feed_->samples_per_second)};
+    ring.notes = {fmt::format("of {}", feed_->depth), count_text(feed_->workers, "worker")};
+    if (!std::isnan(feed_->samples_per_second))
+      ring.notes.push_back(fmt::format("{:.0f} samples/s", feed_->samples_per_second));
     if (feed_->skipped > 0) ring.notes.push_back(fmt::format("{} skipped", feed_->skipped));
   }
   rows.push_back(std::move(ring));
@@ -313,7 +307,9 @@ std::string MonitorView::line() const {
   }
   const SystemSample& s = now_.system;
   if (now_.command) parts.push_back(fmt::format("command {:.1f} CPUs", now_.command->cpu));
-  if (step_) parts.push_back(fmt::format("step {} AU {:.2f}", step_->step, step_->au));
+  if (step_)
+    parts.push_back(fmt::format("step {}{}", step_->step,
+                                std::isnan(step_->au) ? "" : fmt::format(" AU {:.2f}", step_->au)));
   parts.push_back("CPU " + percent(s.busy));
   parts.push_back(fmt::format("memory {} of {}", bytes_text(s.memory.used), bytes_text(s.memory.total)));
   parts.push_back(fmt::format("disk read {}, write {}", rate(s.disk.read), rate(s.disk.write)));

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 // $0: where what it prints goes; $1: a folder that may have it. --nonblocking: the command is never stopped.
 constexpr const char* script =
-    "output=$0 PATH=$1:$PATH; shift; exec py-spy record --nonblocking --idle --threads --full-filenames "
+    "output=$0 PATH=${1:+$1:}$PATH; shift; exec py-spy record --nonblocking --idle --threads "
+    "--full-filenames "
     "--rate 20 --format speedscope \"$@\" >\"$output\" 2>&1";
 constexpr int not_found = 127;  // of a shell
 

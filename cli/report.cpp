@@ -1,7 +1,9 @@
 // penstock report: a run's findings and pictures in one HTML file.
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 
@@ -65,10 +67,26 @@ std::string standalone(const Picture& picture) {
 /// The number behind `height="`.
 int height_of(const std::string& svg) { return std::stoi(svg.substr(svg.find(" height=\"") + 9)); }
 
-/// One SVG file as PNG, with twice the pixels, by whatever program is there. False: there is none.
+std::string file_url(const fs::path& path) {
+  std::string url = "file://";
+  for (const char c : fs::absolute(path).string())
+    if (std::isalnum(static_cast<unsigned char>(c)) ||
+        std::string_view("/._-~").find(c) != std::string_view::npos)
+      url += c;
+    else
+      url += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  return url;
+}
+
+/// One SVG file as PNG, with twice the pixels, by the first program that is there. False: there is none.
 bool convert(const fs::path& svg, const fs::path& png, int height) {
-  const int by_rsvg = run_program({"rsvg-convert", "--zoom", "2", "--output", png.string(), svg.string()});
-  if (by_rsvg >= 0) return by_rsvg == 0 && fs::exists(png);
+  const auto made_by = [&](const std::vector<std::string>& words) {
+    const int code = run_program(words);
+    if (code > 0 || (code == 0 && !fs::exists(png)))
+      throw Error(fmt::format("--png: {} did not make {} (exit code {})", words.front(), png.string(), code));
+    return code == 0;
+  };
+  if (made_by({"rsvg-convert", "--zoom", "2", "--output", png.string(), svg.string()})) return true;
   for (const char* browser : {"chromium", "chromium-browser", "google-chrome"}) {
     std::vector<std::string> arguments = {browser,
                                           "--headless",
@@ -77,13 +95,24 @@ bool convert(const fs::path& svg, const fs::path& png, int height) {
                                           "--force-device-scale-factor=2",
                                           fmt::format("--window-size={},{}", picture_width, height),
                                           "--screenshot=" + fs::absolute(png).string(),
-                                          "file://" + fs::absolute(svg).string()};
+                                          file_url(svg)};
     if (geteuid() == 0) arguments.insert(arguments.begin() + 1, "--no-sandbox");  // it refuses root otherwise
-    if (const int by_browser = run_program(arguments); by_browser >= 0)
-      return by_browser == 0 && fs::exists(png);
+    if (made_by(arguments)) return true;
   }
   return false;
 }
+
+/// Files that are gone when it is.
+struct Removed {
+  std::vector<fs::path> files;
+  Removed(std::initializer_list<fs::path> paths) : files(paths) {}
+  Removed(const Removed&) = delete;
+  Removed& operator=(const Removed&) = delete;
+  ~Removed() {
+    std::error_code failure;
+    for (const fs::path& file : files) fs::remove(file, failure);
+  }
+};
 
 std::vector<std::string> write_pictures(const ReportPage& page, const fs::path& folder) {
   std::error_code failure;
@@ -94,16 +123,12 @@ std::vector<std::string> write_pictures(const ReportPage& page, const fs::path& 
     const std::string svg = standalone(picture);
     const fs::path drawing = folder / ("." + picture.name + ".svg"),
                    unfinished = folder / ("." + picture.name + ".png");
+    const Removed leftovers{drawing, unfinished};
     write_file(drawing, svg);
-    const bool done = convert(drawing, unfinished, height_of(svg));
-    fs::remove(drawing, failure);
-    if (!done) {
-      fs::remove(unfinished, failure);
+    if (!convert(drawing, unfinished, height_of(svg)))
       throw Error(
           "--png: needs a program that turns SVG into PNG: rsvg-convert (apt install librsvg2-bin) or "
-          "chromium (apt "
-          "install chromium)");
-    }
+          "chromium (apt install chromium)");
     const fs::path png = folder / (picture.name + ".png");
     fs::rename(unfinished, png);
     written.push_back(png.string());

@@ -55,7 +55,6 @@ std::string in_persian(const RunFinding& f, const Words& say) {
       {"retraces", "دوباره طرح‌شدن گام‌ها {} از زمان را می‌گیرد."},
       {"checkpoint", "ذخیرهٔ نقطه‌های بازیابی {} از زمان را می‌گیرد."},
       {"validation", "اعتبارسنجی {} از زمان را می‌گیرد."},
-      {"step", "نایکنواختی خود گام‌ها {} از زمان را می‌گیرد."},
       {"padding", "لایه‌گذاری {} از زمان را می‌گیرد."},
       {"device", "دستگاه با وجود داده، {} از زمان کم‌کار است."}};
   const std::string share = percent(f.share, say);

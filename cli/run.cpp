@@ -16,7 +16,7 @@
 namespace penstock::cli {
 namespace {
 
-constexpr int found_a_problem = 1, misuse = 2, interrupted = 130;
+constexpr int found_a_problem = 1, misuse = 2;
 
 /// Says which argument was not understood, and which flag may have been meant.
 std::string unexpected(const CLI::App& app) {
@@ -48,7 +48,7 @@ int run(CLI::App& app, int argc, char** argv, const Action& action) {
     return action();
   } catch (const Interrupted&) {
     fmt::print(stderr, "interrupted\n");
-    return interrupted;
+    return 128 + interrupt_signal();
   } catch (const SampleError& e) {
     fmt::print(stderr, "{}: {}\n  utterance {}; to go on without bad samples: --on-bad-sample skip\n",
                app.get_name(), e.what(), e.utterance);

@@ -12,7 +12,7 @@
 namespace penstock::cli {
 
 /// Parses, runs what the chosen subcommand left in `action`, says what went wrong, and returns the exit code:
-/// 0, 1 (found a problem), 2 (misuse) or 130 (interrupted).
+/// 0, 1 (found a problem), 2 (misuse) or 128 + the number of the signal that interrupted it.
 int run(CLI::App& app, int argc, char** argv, const Action& action);
 
 /// Takes `-- COMMAND ...` off the arguments of a subcommand that wraps a command and has positionals of its

@@ -55,6 +55,8 @@ std::string count_text(std::int64_t count, const std::string& noun);
 /// Broken between words at `width` columns; every line but the first begins with `indent` spaces, and each
 /// ends.
 std::string wrapped(const std::string& text, std::size_t width, std::size_t indent = 0);
+/// What a stranger named, without what would move the cursor.
+std::string printable(std::string text);
 /// Every line behind `indent` spaces.
 std::string indented(const std::string& text, std::size_t indent);
 

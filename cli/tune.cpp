@@ -120,6 +120,8 @@ void open_modes(const Arguments& a, Subject& s) {
   const bool fixed =
       s.given.is_set("preprocessing_mode") && s.config.preprocessing_mode != PreprocessingMode::automatic;
   const PreprocessingMode mode = s.config.preprocessing_mode;
+  if (a.build_cache && fixed && mode == PreprocessingMode::runtime)
+    throw Error("--build-cache builds what preprocessing_mode runtime never reads: leave one of them out");
   if (!fixed || mode == PreprocessingMode::runtime) add_mode(s, PreprocessingMode::runtime, false);
   if (!fixed || mode == PreprocessingMode::precompute)
     add_mode(s, PreprocessingMode::precompute, fixed || a.build_cache);
@@ -360,14 +362,6 @@ void print_text(const Arguments& a, const Subject& s, const Result& r) {
 
 // ---- the file ----
 
-std::string yaml_scalar(const std::string& value) {
-  const bool plain = !value.empty() && std::ranges::all_of(value, [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) ||
-           std::string_view("_./+-").find(c) != std::string_view::npos;
-  });
-  return plain ? value : json(value).dump();  // a JSON string is a YAML string
-}
-
 /// Why the setting is as it is; the keys that tune decides on.
 std::map<std::string, std::string> reasons(const Subject& s, const Result& r) {
   const TuneSetting& c = r.chosen.setting;
@@ -457,7 +451,7 @@ int run(Arguments& a) {
   verify(a, s, r, steps);
   write_file(a.output, file_text(a, s, r));
   if (a.json)
-    fmt::print("{}\n", result_json(a, s, r).dump(2, ' ', false, json::error_handler_t::replace));
+    print_json(result_json(a, s, r));
   else
     print_text(a, s, r);
   return 0;

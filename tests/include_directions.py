@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The design's table of who may include whom: stages meet in core/ and feed/, never each other; LibTorch in train/ alone."""
+"""Who may include whom: stages meet in core/ and feed/, never each other; LibTorch in train/ alone."""
 import pathlib
 import re
 import sys

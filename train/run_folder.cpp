@@ -94,7 +94,7 @@ std::string symbol_keys(const Config& config, const Dataset& dataset) {
 std::string order_keys(const Config& config) {
   static constexpr std::string_view names[] = {
       "seed",      "batch_size",   "shapes", "pad_to_fixed_length", "max_text_length", "max_mel_frames",
-      "remainder", "val_fraction", "split",  "device_memory",       "frame_memory"};
+      "remainder", "val_fraction", "split",  "device_memory",       "frame_memory",    "mel_pad_value"};
   return values_of(config, names);
 }
 

@@ -1,6 +1,7 @@
 #include "penstock/core/config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -11,20 +12,16 @@
 namespace penstock {
 namespace {
 
-/// Keys of other systems that have nothing to set here, and why.
-struct Retired {
-  std::string_view name, why;
-};
-constexpr Retired retired[] = {
+constexpr RetiredKey retired[] = {
     {"shuffle_buffer_multiplier",
      "the order is a permutation of the whole epoch; there is no shuffle buffer"},
     {"shuffle_buffer_size", "the order is a permutation of the whole epoch; there is no shuffle buffer"},
-    {"memory_cache", "the page cache holds what is read often"},
+    {"memory_cache", "the page cache holds what is read often", true},
     {"memory_cache_size", "the page cache holds what is read often"},
-    {"pin_memory", "slots are pinned whenever the device needs it"},
-    {"persistent_workers", "workers always live as long as the feed"},
+    {"pin_memory", "slots are pinned whenever the device needs it", true},
+    {"persistent_workers", "workers always live as long as the feed", true},
     {"prefetch_factor", "prefetch_buffer_size counts batches, whatever the number of workers"},
-    {"drop_last", "remainder says what becomes of utterances that do not fill a batch"},
+    {"drop_last", "remainder says what becomes of utterances that do not fill a batch", true},
 };
 
 const ConfigKey* find_key(std::string_view name) {
@@ -68,6 +65,23 @@ std::string joined(const YAML::Node& map) {
 }
 
 }  // namespace
+
+std::span<const RetiredKey> retired_keys() { return retired; }
+
+std::string yaml_scalar(const std::string& value) {
+  const bool plain = !value.empty() && std::ranges::all_of(value, [](unsigned char c) {
+    return c >= 0x80 || std::isalnum(c) ||
+           std::string_view("_./+-=,").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) return value;
+  std::string out = "\"";
+  for (const char c : value)
+    if (std::iscntrl(static_cast<unsigned char>(c)))
+      out += fmt::format("\\x{:02x}", c);
+    else
+      out += c == '"' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+  return out + '"';
+}
 
 std::string nearest_key(std::string_view name) {
   std::string best;
@@ -163,8 +177,9 @@ void ConfigLoader::put(std::string_view name, std::string value, const std::stri
   }
   Setting& setting = settings_[std::string(key_name)];
   if (setting.priority == priority && setting.value != value)
-    throw Error(fmt::format("{}: {} is {} here, but {} at {}", origin, key_name, value, setting.value,
-                            setting.origin));
+    throw Error(fmt::format("{}: {} is {} here, but {} at {}: leave one of them out{}", origin, key_name,
+                            value, setting.value, setting.origin,
+                            name == key_name ? "" : fmt::format(" ({} is called {} here)", name, key_name)));
   if (priority >= setting.priority) setting = {std::move(value), origin, priority};
 }
 
@@ -203,8 +218,7 @@ std::string ConfigLoader::print(bool trainer) const {
         : value != key.get(defaults)
             ? fmt::format("follows from {}", key.name == "shapes" ? "pad_to_fixed_length" : "mel_preset")
             : "default";
-    out +=
-        fmt::format("{:<42} # {}\n", fmt::format("{}: {}", key.name, value.empty() ? "\"\"" : value), origin);
+    out += fmt::format("{:<42} # {}\n", fmt::format("{}: {}", key.name, yaml_scalar(value)), origin);
   }
   return out;
 }

@@ -136,9 +136,18 @@ struct ConfigAlias {
   bool negated = false;
 };
 
+/// A key of other systems that has nothing to set here, and why.
+struct RetiredKey {
+  std::string_view name, why;
+  bool boolean = false;
+};
+
 /// All keys, in the order in which they are shown.
 std::span<const ConfigKey> config_keys();
 std::span<const ConfigAlias> config_aliases();
+std::span<const RetiredKey> retired_keys();
+/// A value as YAML has it: in quotes where it needs them.
+std::string yaml_scalar(const std::string& value);
 /// The key that somebody who wrote `name` may have meant; empty when none is near.
 std::string nearest_key(std::string_view name);
 

@@ -49,7 +49,13 @@ struct DeviceFeed::State {
   DeviceBatch copy(const Batch& batch) {
     const auto begin = std::chrono::steady_clock::now();
     DeviceBatch copied = device->copy(batch);
-    if (trace) put_on(*trace, {.batch = batch, .begin = begin, .end = std::chrono::steady_clock::now()});
+    const auto end = std::chrono::steady_clock::now();
+    if (trace) put_on(*trace, {.batch = batch, .begin = begin, .end = end});
+    if (config.device == "cpu") return copied;
+    copy_wait = end - begin;
+    ++copies.batches;
+    copies.bytes += batch.block.size();
+    copies.copy_seconds += std::chrono::duration<double>(copy_wait).count();
     return copied;
   }
 
@@ -59,6 +65,8 @@ struct DeviceFeed::State {
   Feed feed;
   std::unique_ptr<DeviceStage> stage;  // behind the feed, so that it ends first; none without prefetching
   FeedState at;
+  DeviceStats copies;  // without the stage
+  std::chrono::steady_clock::duration copy_wait{0};
 };
 
 DeviceFeed::DeviceFeed(const Config& config, const FeedOptions& options)
@@ -96,7 +104,8 @@ void DeviceFeed::reset() { restore({.seed = state_->at.seed}); }
 const Feed& DeviceFeed::feed() const { return state_->feed; }
 Device& DeviceFeed::device() const { return *state_->device; }
 DeviceStats DeviceFeed::device_stats() const {
-  return state_->stage ? state_->stage->stats() : DeviceStats{};
+  return state_->stage ? state_->stage->stats() : state_->copies;
 }
+std::chrono::steady_clock::duration DeviceFeed::copy_wait() const { return state_->copy_wait; }
 
 }  // namespace penstock

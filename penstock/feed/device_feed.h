@@ -1,6 +1,7 @@
 // A feed whose batches are on a device before they are asked for: pinned slots, the feed that fills them, and
 // the device's stage behind it.
 #pragma once
+#include <chrono>
 #include <memory>
 
 #include "penstock/core/config.h"
@@ -31,6 +32,8 @@ class DeviceFeed {
   [[nodiscard]] const Feed& feed() const;
   [[nodiscard]] Device& device() const;
   [[nodiscard]] DeviceStats device_stats() const;
+  /// How long the last next() waited for the copy of its batch: nothing, unless `device_prefetch` is off.
+  [[nodiscard]] std::chrono::steady_clock::duration copy_wait() const;
 
  private:
   struct State;

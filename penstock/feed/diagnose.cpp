@@ -136,7 +136,7 @@ class Doctor {
   void attempt(Cause cause, const std::string& what,
                std::vector<std::pair<std::string, std::string>> settings) {
     Remedy remedy{.cause = cause, .what = what, .settings = std::move(settings), .tried = true};
-    if (is_cold() && d_.taken + options_.observe.batches > d_.seen.epoch) return compute(std::move(remedy));
+    if (all_is_in_memory()) return compute(std::move(remedy));
     say(what);
     ObserveOptions shorter = options_.observe;
     shorter.batches = std::max<std::int64_t>(20, shorter.batches / 2);
@@ -151,10 +151,12 @@ class Doctor {
     d_.remedies.push_back(remedy);
   }
 
-  [[nodiscard]] bool is_cold() const {
-    return std::ranges::any_of(d_.causes, [](const WhatIf& w) { return w.cause == Cause::cold; });
+  /// The files were cold, and there are none left that are: a trial would show that instead.
+  [[nodiscard]] bool all_is_in_memory() const {
+    return d_.taken + options_.observe.batches > d_.seen.epoch &&
+           std::ranges::any_of(d_.causes, [](const WhatIf& w) { return w.cause == Cause::cold; });
   }
-  /// A trial whose files are all in memory would show that instead: then its cause's figure has to do.
+  /// Without a trial its cause's figure has to do.
   void compute(Remedy remedy) {
     const auto cause = std::ranges::find(d_.causes, remedy.cause, &WhatIf::cause);
     if (cause == d_.causes.end()) return;
@@ -214,14 +216,14 @@ class Doctor {
                        (config_.preprocessing_mode == PreprocessingMode::automatic &&
                         d_.seen.cache.misses == 0 && d_.seen.cache.hits > 0);
     if (reads) return;
-    if (options_.cache_complete)
-      return attempt(Cause::features, "read the cache, which is there",
-                     {{"preprocessing_mode", "precompute"}});
+    const std::string read_it = "read the cache, which is there";
+    if (options_.cache_complete && !all_is_in_memory())
+      return attempt(Cause::features, read_it, {{"preprocessing_mode", "precompute"}});
     const double cycle = cycle_when_cached(d_.demand, d_.seen, nominal, overlapped());
     d_.remedies.push_back({.cause = Cause::features,
-                           .what = "build the cache",
+                           .what = options_.cache_complete ? read_it : "build the cache",
                            .settings = {{"preprocessing_mode", "precompute"}},
-                           .builds_cache = true,
+                           .builds_cache = !options_.cache_complete,
                            .cycle = cycle,
                            .au = au_of(cycle)});
   }

@@ -383,6 +383,12 @@ void Feed::State::open_next(Slot& slot) {
   }
 }
 
+double ring_level_between(const FeedStats& before, const FeedStats& after) {
+  const auto asked = static_cast<double>(after.wait.count()),
+             asked_before = static_cast<double>(before.wait.count());
+  return (after.ring_level * asked - before.ring_level * asked_before) / (asked - asked_before);
+}
+
 // ---- the autotuner ----
 
 CpuTime Feed::State::worker_cpu() const {

@@ -58,17 +58,20 @@ struct FeedOptions {
   /// Of each epoch only the batches first, first + every, ...: a share of the work for one of several
   /// processes.
   std::int64_t first = 0, every = 1;
-  bool probes =
-      true;  ///< false: stage_seconds stay 0, and nothing can be tuned; what probes cost is the difference
+  bool probes = true;  ///< false: stage_seconds stay 0; what probes cost is the difference
   /// Where rows, slots and copies are put on a timeline; null: nowhere, at no cost.
   std::shared_ptr<Trace> trace;
 };
 
 struct FeedStats {
-  std::array<double, stage_count> stage_seconds{};  ///< over all workers
-  std::int64_t samples = 0;                         ///< rows of batches that were delivered
-  std::int64_t filled = 0;                          ///< rows that workers have filled
-  Histogram wait;                                   ///< how long next() waited
+  std::array<double, stage_count> stage_seconds{};  /// Batches that were ready when next() was called between
+                                                    /// the two, on average; NaN where it was not.
+  double ring_level_between(const FeedStats& before, const FeedStats& after);
+
+  ///< over all workers
+  std::int64_t samples = 0;  ///< rows of batches that were delivered
+  std::int64_t filled = 0;   ///< rows that workers have filled
+  Histogram wait;            ///< how long next() waited
   double ring_level = 0;     ///< batches that were ready when next() was called, on average
   std::int64_t buffers = 0;  ///< batch buffers that there are
   CacheStats cache;

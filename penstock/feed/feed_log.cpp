@@ -16,14 +16,6 @@ json stages_json(const FeedStats& before, const FeedStats& now) {
   return stages;
 }
 
-/// Batches that were ready when one was asked for, on average since then.
-json ring_level(const FeedStats& before, const FeedStats& now) {
-  const auto asked = static_cast<double>(now.wait.count()),
-             asked_before = static_cast<double>(before.wait.count());
-  if (asked == asked_before) return {};
-  return (now.ring_level * asked - before.ring_level * asked_before) / (asked - asked_before);
-}
-
 }  // namespace
 
 void log_tune(RunLog& log, const TuneChange& change) {
@@ -48,7 +40,7 @@ void FeedLog::write(Clock::time_point now, bool last) {
                {"stages", stages_json(before_, stats)},
                {"workers", stats.active_workers},
                {"depth", stats.depth},
-               {"ring_level", ring_level(before_, stats)},
+               {"ring_level", ring_level_between(before_, stats)},
                {"hits", stats.cache.hits - before_.cache.hits},
                {"misses", stats.cache.misses - before_.cache.misses},
                {"recomputed", stats.cache.recomputed - before_.cache.recomputed},

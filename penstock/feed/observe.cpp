@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -76,8 +77,9 @@ std::map<int, ProcessTicks> all_processes() {
         folder.data() + folder.size())
       continue;
     std::ifstream file(it->path() / "stat");
-    std::string line;
-    std::getline(file, line);
+    std::string line(std::istreambuf_iterator<char>(file), {});
+    for (char& c : line)  // a process may call itself anything
+      if (std::iscntrl(static_cast<unsigned char>(c))) c = ' ';
     const std::size_t open = line.find('('), close = line.rfind(')');
     if (open == std::string::npos || close == std::string::npos) continue;
     std::istringstream rest(line.substr(close + 1));
@@ -120,8 +122,8 @@ class Consumer {
     next.wait();
     const auto arrived = Clock::now();
     const Batch& b = next.host();
-    ObservedBatch seen{.data = seconds(full - asked),
-                       .copy = seconds(arrived - full),
+    ObservedBatch seen{.data = seconds(full - asked - feed_.copy_wait()),
+                       .copy = seconds(arrived - full + feed_.copy_wait()),
                        .rows = b.shape.rows,
                        .frames = std::int64_t{b.shape.rows} * b.shape.frames,
                        .shape = b.shape,
@@ -224,13 +226,15 @@ Observation observe(const Config& config, const ObserveOptions& options) {
   const FeedStats after = feed.stats();
   const SystemSample now = machine.sample();
   o.workers = after.active_workers, o.depth = after.depth;
-  o.ring_level = after.ring_level;
+  o.ring_level = ring_level_between(before, after);
   o.worker_cpu = {.running = after.worker_cpu.running - before.worker_cpu.running,
                   .ready = after.worker_cpu.ready - before.worker_cpu.ready};
   o.worker_sleeps = times_others_slept() - slept;
   const auto cores = static_cast<double>(now.cores.size());
   o.own_cpus = (own_cpu_seconds() - cpu) / o.seconds;
-  o.other_cpus = std::max(0.0, now.busy * cores - o.own_cpus);
+  // On CPUs that the workers leave idle anyway others are in nobody's way.
+  const double spare = std::max(0.0, cores - std::min(o.workers, o.cpus));
+  o.other_cpus = std::max(0.0, now.busy * cores - o.own_cpus - spare);
   o.stolen_cpus = now.steal * cores;
   o.busiest = busiest_between(processes, all_processes(), o.seconds);
   o.disk_bytes = bytes_from_disk() - disk;

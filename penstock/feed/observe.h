@@ -59,7 +59,7 @@ struct Observation {
   CpuTime worker_cpu;                  ///< of all workers, while batches counted
   double worker_sleeps = 0;            ///< how often they slept meanwhile
   double own_cpus = 0;                 ///< that this process used, the device's emulation included
-  double other_cpus = 0;               ///< that others used
+  double other_cpus = 0;               ///< that others used and the workers could have used
   double stolen_cpus = 0;              ///< that the hypervisor gave to somebody else
   OtherProcess busiest;                ///< of the others
   double disk_bytes = 0;               ///< read from storage, not from memory

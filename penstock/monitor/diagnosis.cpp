@@ -262,7 +262,8 @@ RunFinding pause_finding(const std::string& event, const Pauses& pauses, double 
   f.advice = event == "checkpoint" ? "Save less often:" : "Validate less often:";
   const std::int64_t first = pauses.begin()->first, last = pauses.rbegin()->first;
   const std::int64_t every = pauses.size() > 1 ? (last - first) / (std::ssize(pauses) - 1) : first;
-  f.lines = fmt::format("{}: {}", event == "checkpoint" ? "save_every" : "val_every", 4 * every);
+  if (every > 0)
+    f.lines = fmt::format("{}: {}", event == "checkpoint" ? "save_every" : "val_every", 4 * every);
   return f;
 }
 
@@ -278,8 +279,15 @@ RunFinding retrace_finding(const RunDiagnosis& d, double share) {
 void add_findings(RunDiagnosis& d, const RunRecords& run, const std::vector<Step>& steps) {
   const double whole = sum_of(steps, [](const Step& s) { return s.whole(); });
   if (d.step.mean > 0 && 1 - d.au > worth_a_word) d.findings.push_back(data_finding(d));
+  std::map<std::int64_t, double> outside;
+  for (const Step& s : steps) outside[s.record->step] += s.outside;
   for (const char* event : {"checkpoint", "validation"}) {
-    const Pauses pauses = pauses_of(run, event);
+    Pauses pauses = pauses_of(run, event);
+    // What comes behind a process's last step, or before its first, keeps no step waiting.
+    std::erase_if(pauses, [&](const auto& pause) {
+      const auto [step, took] = pause;
+      return std::max(outside[step], outside[step + 1]) < 0.5 * took;
+    });
     double ms = 0;
     for (const auto& [step, pause] : pauses) ms += pause;
     if (ms / whole > worth_a_word) d.findings.push_back(pause_finding(event, pauses, ms / whole));

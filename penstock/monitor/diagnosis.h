@@ -28,7 +28,7 @@ struct StageDemand {
 
 /// Something that keeps the device from computing, and what to do about it.
 struct RunFinding {
-  std::string cause;    ///< data | retraces | checkpoint | validation | step | padding | device
+  std::string cause;    ///< data | retraces | checkpoint | validation | padding | device
   double share = 0;     ///< of the run's time that it takes
   std::string what;     ///< one sentence
   std::string advice;   ///< one sentence

@@ -87,7 +87,7 @@ PerformanceMonitor::PerformanceMonitor(std::chrono::milliseconds period) : state
     std::mutex mutex;
     std::condition_variable_any ended;
     std::unique_lock lock(mutex);
-    for (auto next = Clock::now() + period;; next += period) {
+    for (auto next = Clock::now() + period;; next = std::max(next + period, Clock::now())) {
       ended.wait_until(lock, stop, next, [] { return false; });
       if (stop.stop_requested()) return;
       state->sample(machine.sample(), own.sample(), gpus.sample());

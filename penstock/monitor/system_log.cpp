@@ -61,7 +61,8 @@ SystemLog::SystemLog(RunLog& log, std::chrono::milliseconds period)
         std::mutex mutex;
         std::condition_variable_any ended;
         std::unique_lock lock(mutex);
-        for (auto next = SampleClock::now() + period;; next += period) {
+        // After a time in which the process was stopped it goes on; what was missed is not made up for.
+        for (auto next = SampleClock::now() + period;; next = std::max(next + period, SampleClock::now())) {
           ended.wait_until(lock, stop, next, [] { return false; });
           if (stop.stop_requested()) return;
           try {

@@ -115,7 +115,19 @@ TEST_F(ConfigTest, OtherSpellingsMeanOurKeysAndSaySo) {
 TEST_F(ConfigTest, EagerDebugIsTheOppositeOfPlannedSteps) {
   EXPECT_FALSE(load("enable_eager_debug: true\n").train.plan_steps);
   EXPECT_THAT(message("enable_graph_mode: true\nenable_eager_debug: true\n"),
-              HasSubstr("plan_steps is false here, but true at"));
+              ::testing::AllOf(HasSubstr("plan_steps is false here, but true at"),
+                               HasSubstr("enable_eager_debug is called plan_steps here")));
+}
+
+TEST_F(ConfigTest, WhatIsPrintedCanBeLoaded) {
+  for (const std::string folder :
+       {"/data/set #1", "a: b", "[x] y", "داده", "say \"hi\" \\ tab\t", "plain/1.0-b"}) {
+    ConfigLoader given;
+    given.set("dataset_path", folder, "a test");
+    ConfigLoader loaded;
+    loaded.load_yaml(file(given.print()));
+    EXPECT_EQ(loaded.config().dataset_path, folder);
+  }
 }
 
 TEST_F(ConfigTest, RetiredKeysAreAcceptedWithTheReason) {

@@ -157,7 +157,7 @@ TEST(Autotune, ComputingWorkersAreNeverMoreThanTheCpus) {
 
 // Now and then something else has the CPUs for a few batches: a blip is not a change of the weather.
 TEST(Autotune, StaysCalmWhenRowsAreNowAndThenSlow) {
-  const int runs = cases(50, 1000);
+  const int runs = cases(500, 5000);
   int restless = 0;
   for (int i = 0; i < runs; ++i) {
     std::mt19937_64 random(static_cast<std::uint64_t>(i));

@@ -55,6 +55,17 @@ struct MadeRun {
   [[nodiscard]] RunDiagnosis diagnosis() const { return diagnose(records); }
 };
 
+TEST(RunDiagnosisTest, WhatComesBehindTheLastStepKeepsNobodyWaiting) {
+  MadeRun run;
+  run.event("start");
+  run.many(100, 20, 0.1);
+  run.event("validation", 1), run.event("checkpoint", 1);
+  run.event("resume");
+  run.many(100, 20, 0.1);
+  run.event("validation", 1), run.event("checkpoint", 1);
+  EXPECT_THAT(run.diagnosis().findings, testing::IsEmpty());
+}
+
 TEST(BandTest, IsByTheClockWithoutAStepAndByTheWaitWithOne) {
   EXPECT_EQ(band_of(99, 0), Band::good);
   EXPECT_EQ(band_of(100, 0), Band::moderate);

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -13,6 +14,13 @@ BUILD = pathlib.Path(os.environ.get("PENSTOCK_BUILD", ROOT / "build"))
 
 # A shell's background job ignores Ctrl-C, and so would all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from conftest import BUILD
+from conftest import BUILD, wait_for
 
 
 def tool(name):
@@ -213,13 +213,6 @@ def test_ctrl_c_keeps_what_was_built(cache, data):
     assert not list((data / ".penstock").rglob("*.part"))
     report = cache("build", data, "--disable-native-loading")
     assert report["kept"] > 0 and report["built"] > 0 and report["built"] + report["kept"] == 80
-
-
-def wait_for(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
 
 
 def test_the_second_of_two_builds_says_so(cache, penstock, data):

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 import pytest
 import soundfile
 
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, wait_for
 
 CONFIGS = ROOT / "tests/data/configs"
 
@@ -70,6 +71,13 @@ def test_flags_win_over_the_file_and_other_spellings_are_said(penstock, tmp_path
     assert shown["batch_size"] == ("5", "--batch-size")
     assert shown["native_loading"] == ("false", "--disable-tf-native-loading")
     assert "use_tf_native_loading is called native_loading here" in r.stderr
+
+
+def test_keys_that_are_not_needed_here_are_flags_with_a_reason(penstock, tones):
+    r = penstock("bench", tones, "--pin-memory", "--shuffle-buffer-multiplier", 10, "--disable-persistent-workers", "--print-config")
+    assert r.returncode == 0
+    for key in ("pin_memory", "shuffle_buffer_multiplier", "persistent_workers"):
+        assert f"{key} is not needed: " in r.stderr
 
 
 def test_info_shows_the_dataset(penstock, tones):
@@ -172,15 +180,22 @@ def test_speech_becomes_batches(penstock, tmp_path, voice):
     assert b["skipped"] == 0
 
 
+def catches(process, number):
+    mask = re.search(r"^SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{process}/status").read_text(), re.MULTILINE)[1]
+    return int(mask, 16) >> (number - 1) & 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["synth", "bench"])
-def test_ctrl_c_leaves_nothing_half_written(tones, tmp_path, command):
+def test_an_interruption_leaves_nothing_half_written(tones, tmp_path, command, number):
     folder = tmp_path / "new"
     arguments = {"synth": ["synth", folder, "--voice", "tone", "--clips", "100000"],
                  "bench": ["bench", tones, "--batch-size", "4", "--batches", "100000000"]}[command]
     p = subprocess.Popen([str(BUILD / "penstock"), *map(str, arguments)], stderr=subprocess.PIPE, text=True)
-    time.sleep(0.7)
-    p.send_signal(signal.SIGINT)
-    assert p.wait(timeout=30) == 130
+    wait_for(lambda: catches(p.pid, number))
+    time.sleep(0.3)  # into its work
+    p.send_signal(number)
+    assert p.wait(timeout=30) == 128 + number
     assert "interrupted" in p.stderr.read()
     assert not folder.exists() or not any(pathlib.Path(folder).rglob("*.wav"))
 

@@ -1,5 +1,6 @@
 """The device stage, the autotuner and the switches, as the program shows them."""
 import json
+import os
 
 import pytest
 
@@ -25,6 +26,16 @@ def test_a_simulated_device_shows_what_each_part_costs(penstock, tones):
 def test_without_a_device_nothing_is_copied(penstock, tones):
     b = bench(penstock, tones, "--step-ms", 3, "--batches", 20)
     assert b["device"] == "host" and set(b["parts"]) == {"fill", "step"}
+
+
+def test_a_copy_that_is_waited_for_is_not_taken_for_the_feed(penstock, tones):
+    slow = {**os.environ, "PENSTOCK_SIMULATED_BANDWIDTH": "2e7"}
+    flags = ("--device", "simulated", "--disable-device-prefetch", "--step-ms", 3)
+    done = penstock("bench", tones, *SMALL, *flags, "--batches", 20, "--json", env=slow)
+    copy = json.loads(done.stdout)["parts"]["copy"]
+    assert copy["ms"] > 1 and copy["hidden"] < 0.05
+    found = json.loads(penstock("diagnose", tones, *SMALL, *flags, "--num-workers", 2, "--json", env=slow).stdout)
+    assert found["verdict"] == "copy"
 
 
 @pytest.mark.parametrize("flag", ["--disable-overlap", "--disable-cpu-gpu-overlap", "--disable-device-prefetch", "--disable-gpu-prefetch",

@@ -218,6 +218,23 @@ def test_duration_ends_the_command(diagnose):
     assert "No verdict" in told.stdout
 
 
+def test_duration_ends_what_the_command_started_too(diagnose, tmp_path):
+    number = tmp_path / "process"
+    loop = f"import os, time; open({str(number)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    started = time.monotonic()
+    told = diagnose("--duration", 2, "--", "sh", "-c", f'{PYTHON} -c "{loop}"; echo done')
+    assert told.returncode == 0 and time.monotonic() - started < 40
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(number.read_text()), 0)
+
+
+def test_a_starter_that_ignores_its_children_does_not_matter():
+    ignore = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    for command in ("diagnose", "monitor"):
+        done = subprocess.run([PYTHON, "-c", ignore, BUILD / "penstock", command, "--", "sh", "-c", "exit 5"], capture_output=True, timeout=60)
+        assert done.returncode == 5
+
+
 WAITS = """
     import time
     try:

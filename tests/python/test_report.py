@@ -159,6 +159,24 @@ def test_without_a_program_for_pictures_it_says_what_to_install(penstock, tmp_pa
     assert list((tmp_path / "pictures").iterdir()) == []
 
 
+def test_a_program_for_pictures_that_fails_is_named(penstock, tmp_path):
+    run, broken = make_run(tmp_path / "run", steps=20), tmp_path / "rsvg-convert"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    done = penstock("report", run, "--png", tmp_path / "pictures", env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert done.returncode == 2 and "rsvg-convert did not make" in done.stderr and "exit code 3" in done.stderr
+    assert list((tmp_path / "pictures").iterdir()) == []
+
+
+@pytest.mark.parametrize("loss", [0.0, 3.0, -5e15, 1e20, 3.4e38])
+def test_a_loss_that_never_changes_is_drawn(penstock, tmp_path, loss):
+    run = make_run(tmp_path / "run", steps=20)
+    log = run / "log.jsonl"
+    log.write_text(re.sub(r'"loss": [^,]+', f'"loss": {loss}', log.read_text()))
+    found = json.loads(penstock("report", run, "--json").stdout)
+    assert "loss" in found["sections"] and (run / "report.html").stat().st_size < 200_000
+
+
 def test_a_long_run_becomes_a_small_page(penstock, tmp_path):
     run = make_run(tmp_path / "run", steps=20_000, retrace=True, gpu=True)
     assert penstock("report", run).returncode == 0
