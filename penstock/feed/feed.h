@@ -64,14 +64,10 @@ struct FeedOptions {
 };
 
 struct FeedStats {
-  std::array<double, stage_count> stage_seconds{};  /// Batches that were ready when next() was called between
-                                                    /// the two, on average; NaN where it was not.
-  double ring_level_between(const FeedStats& before, const FeedStats& after);
-
-  ///< over all workers
-  std::int64_t samples = 0;  ///< rows of batches that were delivered
-  std::int64_t filled = 0;   ///< rows that workers have filled
-  Histogram wait;            ///< how long next() waited
+  std::array<double, stage_count> stage_seconds{};  ///< over all workers
+  std::int64_t samples = 0;                         ///< rows of batches that were delivered
+  std::int64_t filled = 0;                          ///< rows that workers have filled
+  Histogram wait;                                   ///< how long next() waited
   double ring_level = 0;     ///< batches that were ready when next() was called, on average
   std::int64_t buffers = 0;  ///< batch buffers that there are
   CacheStats cache;
@@ -79,6 +75,9 @@ struct FeedStats {
   int active_workers = 0, depth = 0;  ///< at present
   std::int64_t tune_changes = 0;
 };
+
+/// Batches that were ready when next() was called between the two, on average; NaN where it was not.
+double ring_level_between(const FeedStats& before, const FeedStats& after);
 
 class Feed {
  public:

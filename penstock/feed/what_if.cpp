@@ -160,7 +160,9 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
   const auto cost = [&](Stage stage) { return d.row[index_of(stage)]; };
   const double wav = nominal.read + d.frames * nominal.wav_bytes_per_frame * nominal.read_byte;
   // Slow storage is slow for most files; what only some reads suffer from is unevenness.
-  const double read = std::min(cost(Stage::read), d.usual_read);
+  double read = std::min(cost(Stage::read), d.usual_read);
+  // Beside others whoever wakes up from a read waits for a CPU first: that is not the storage's doing.
+  if (others > 0) read = std::min(read, d.row_asleep + 1.5 * wav * stretch);
   const bool warm = seen.read_again > 0 && seen.read_again < 0.5 * read * (1 - others);
   add(warm ? Cause::cold : Cause::storage, without_excess(read, wav));
   add(Cause::cold, without_excess(cost(Stage::cache), nominal.cached_row + d.frames * nominal.cached_frame));
