@@ -69,10 +69,11 @@ std::string joined(const YAML::Node& map) {
 std::span<const RetiredKey> retired_keys() { return retired; }
 
 std::string yaml_scalar(const std::string& value) {
-  const bool plain = !value.empty() && std::ranges::all_of(value, [](unsigned char c) {
+  const auto needs_none = [](unsigned char c) {
     return c >= 0x80 || std::isalnum(c) ||
-           std::string_view("_./+-=,").find(static_cast<char>(c)) != std::string_view::npos;
-  });
+           std::string_view("_./+-=,:").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  const bool plain = !value.empty() && value.back() != ':' && std::ranges::all_of(value, needs_none);
   if (plain) return value;
   std::string out = "\"";
   for (const char c : value)
