@@ -173,30 +173,30 @@ def test_py_spy_looks_into_a_python_that_reads_no_sitecustomize(diagnose, python
     assert told["process"] != 0
 
 
+def bare_python(folder, py_spy=None):
+    """A Python without our packages, in a folder that has this script for py-spy, or none."""
+    if py_spy:
+        (folder / "py-spy").write_text(py_spy)
+        (folder / "py-spy").chmod(0o755)
+    (folder / "python3").symlink_to(os.path.realpath(PYTHON))
+    return folder / "python3"
+
+
 def test_without_py_spy_it_says_what_would_look_into_it(diagnose, tmp_path):
-    bare = tmp_path / "python3"
-    bare.symlink_to(os.path.realpath(PYTHON))
+    bare = bare_python(tmp_path)
     told = diagnose("--", bare, *ISOLATED[1:], "import time; time.sleep(3)", environment={"PATH": "/usr/bin:/bin"})
     assert told.returncode == 0
     assert "pip install py-spy" in told.stdout
 
 
 def test_a_py_spy_that_may_not_look_is_explained(diagnose, tmp_path):
-    refused = tmp_path / "py-spy"
-    refused.write_text("#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions'\nexit 1\n")
-    refused.chmod(0o755)
-    bare = tmp_path / "python3"
-    bare.symlink_to(os.path.realpath(PYTHON))
+    bare = bare_python(tmp_path, "#!/bin/sh\necho 'Permission Denied: Try running again with elevated permissions'\nexit 1\n")
     told = diagnose("--", bare, *ISOLATED[1:], "import time; time.sleep(3)")
     assert "ptrace_scope" in told.stdout
 
 
 def test_a_broken_recording_costs_the_verdict_and_not_the_commands_exit_code(diagnose, tmp_path):
-    broken = tmp_path / "py-spy"
-    broken.write_text('#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho "{" >"$2"\n')
-    broken.chmod(0o755)
-    bare = tmp_path / "python3"
-    bare.symlink_to(os.path.realpath(PYTHON))
+    bare = bare_python(tmp_path, '#!/bin/sh\nwhile [ "$1" != --output ]; do shift; done\necho "{" >"$2"\n')
     told = diagnose("--", bare, *ISOLATED[1:], "import time; time.sleep(3); raise SystemExit(7)")
     assert told.returncode == 7
     assert "is no recording" in " ".join(told.stdout.split())
