@@ -109,10 +109,12 @@ OtherProcess busiest_between(const std::map<int, ProcessTicks>& before,
 /// The consumer: takes batches and computes, and lets go of each batch when the next one has come.
 class Consumer {
  public:
-  Consumer(DeviceFeed& feed, const ObserveOptions& options)
+  Consumer(DeviceFeed& feed, const ObserveOptions& options, bool closed)
       : feed_(feed), options_(options), step_(options.check), compiling_(options.check) {
-    for (const Shape& s : feed.feed().plan().shapes())
+    for (const Shape& s : feed.feed().plan().shapes()) {
       largest_ = std::max(largest_, static_cast<double>(s.rows) * s.frames);
+      if (closed) compiled_.insert(s);
+    }
   }
 
   ObservedBatch take() {
@@ -129,7 +131,7 @@ class Consumer {
                        .shape = b.shape,
                        .first_of_epoch = b.step == 0};
     for (const std::int32_t n : b.mel_lengths) seen.valid_frames += n;
-    if (shapes_.insert(b.shape).second) seen.compile = options_.compile_seconds;
+    if (compiled_.insert(b.shape).second) seen.compile = options_.compile_seconds;
     if (seen.compile > 0) compiling_.step(duration(seen.compile));
     seen.step = options_.step_seconds * static_cast<double>(seen.frames) / largest_;
     if (seen.step > 0) step_.start(duration(seen.step));
@@ -155,7 +157,7 @@ class Consumer {
   const ObserveOptions& options_;
   StepClock step_, compiling_;
   DeviceBatch batch_;
-  std::set<Shape> shapes_;
+  std::set<Shape> compiled_;
   double largest_ = 1;
   std::int64_t taken_ = 0;
   std::array<double, stage_count> stages_{};
@@ -193,7 +195,7 @@ Observation observe(const Config& config, const ObserveOptions& options) {
   if (const std::int64_t epoch = feed.plan().steps_per_epoch(); options.skip > 0)
     opened.restore(
         {.seed = opened.state().seed, .epoch = options.skip / epoch, .step = options.skip % epoch});
-  Consumer consumer(opened, options);
+  Consumer consumer(opened, options, config.shapes > 0);
   consumer.take();
   Observation o{.first_batch = seconds(Clock::now() - opening), .cpus = available_cpus()};
   // A full ring at the start hides what cannot be kept up: it is empty as soon as the consumer waits.

@@ -17,7 +17,8 @@ struct ObserveOptions {
   /// Of the largest shape; another takes as much less as it has fewer padded frames. 0: no device, batches
   /// are taken as fast as they come.
   double step_seconds = 0;
-  double compile_seconds = 0;   ///< that the device takes for a shape which it has not seen
+  double compile_seconds = 0;   ///< that the device takes for a shape which it has not seen; a closed set of
+                                ///< shapes is compiled once and for all, and not counted
   std::int64_t batches = 50;    ///< that count, at least
   double least_seconds = 2;     ///< goes on that long, so that what comes now and then is seen
   double most_seconds = 20;     ///< ends then, unless it has fewer than 8 batches

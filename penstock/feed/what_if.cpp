@@ -64,13 +64,16 @@ double share_of_others(const Demand& d, const Observation& seen) {
   return d.row_ready / row * seen.other_cpus / (seen.other_cpus + own);
 }
 
-/// How many times as long computing takes beside the others: by the kernel's weights, of which each step of
-/// nice is a quarter, and the workers have the least. Whoever is interrupted finds its caches cold: 1.3
-/// to 1.6 times what the weights say was measured.
-double stretch_by_others(const Observation& seen) {
+// Whoever is interrupted while it computes finds its caches cold: 1.3 to 1.6 times as long as the kernel's
+// weights say was measured. Copying a cached row has little there to lose.
+constexpr double cold_caches = 1.4, no_cold_caches = 1;
+
+/// How many times as long a stage takes beside the others: by the kernel's weights, of which each step of
+/// nice is a quarter, and the workers have the least.
+double stretch_by_others(const Observation& seen, double beyond_weights) {
   constexpr int least = 19;
   if (seen.other_cpus < others_noticed) return 1;
-  return 1 + 1.4 * seen.other_cpus / seen.cpus * std::pow(1.25, least - seen.busiest.nice);
+  return 1 + beyond_weights * seen.other_cpus / seen.cpus * std::pow(1.25, least - seen.busiest.nice);
 }
 
 /// What all workers slept, in seconds.
@@ -151,7 +154,7 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
   };
   // Rows take longer while others have the CPUs: what is unusual about a stage is what it costs beyond that.
   const double others = share_of_others(d, seen);
-  const double stretch = stretch_by_others(seen);
+  const double stretch = stretch_by_others(seen, cold_caches);
   const auto without_excess = [&](double cost, double usual) {
     Demand without = d;
     without.fill -= std::max(0.0, cost - 1.5 * usual * stretch) * d.rows / std::max(1, seen.workers);
@@ -198,7 +201,8 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
 
 double cycle_when_cached(const Demand& d, const Observation& seen, const Nominal& nominal, bool overlapped) {
   Demand cached = d;
-  const double row = (nominal.cached_row + d.frames * nominal.cached_frame) * stretch_by_others(seen);
+  const double row =
+      (nominal.cached_row + d.frames * nominal.cached_frame) * stretch_by_others(seen, no_cold_caches);
   cached.fill = std::min(d.fill, row * d.rows / std::max(1, std::min(seen.workers, seen.cpus)));
   cached.stall = 0;  // they are met where audio is read and computed
   // Beside others the workers run in turns, so that a batch takes longer than the longer of two that are

@@ -70,6 +70,12 @@ def test_shapes_that_change_are_named(diagnose):
     assert any(r["settings"] == {"shapes": "4"} for r in found["remedies"])
 
 
+def test_a_closed_set_of_shapes_is_compiled_once_and_that_does_not_count(diagnose):
+    found = diagnose("--step-ms", 10, "--compile-ms", 100, "--shapes", 4, codes=(0, 1))
+    assert found["shapes"] > 1 and found["demand_ms"]["compile"] == 0
+    assert found["verdict"] != "shapes"
+
+
 def test_without_a_step_it_says_how_long_a_batch_takes(diagnose):
     found = diagnose(codes=(0, 1))  # beside other work it says so
     assert found["au"] == 0 and "step" not in {r["cause"] for r in found["remedies"]}
