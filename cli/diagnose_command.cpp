@@ -153,10 +153,9 @@ bool ends_until(Clock::time_point until, Child& child, Signals& signals) {
 
 bool runs(int process) {
   std::string buffer;
-  auto stat = ProcFile(fmt::format("/proc/{}/stat", process)).read(buffer).value_or("");
-  stat.remove_prefix(std::min(stat.size(), stat.rfind(')') + 1));
-  const std::string_view state = next_word(stat);
-  return !state.empty() && state != "Z" && state != "X";
+  const auto text = ProcFile(fmt::format("/proc/{}/stat", process)).read(buffer);
+  const auto stat = text ? process_stat(*text) : std::nullopt;
+  return stat && stat->state != 'Z' && stat->state != 'X';
 }
 
 /// Ends the command and the processes that it started as a person at a terminal would, then less kindly.

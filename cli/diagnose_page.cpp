@@ -200,7 +200,7 @@ void print_command_page(const CommandDiagnosis& d, int code) {
   }
   print_machine(d);
   if (!advice.change.empty()) fmt::print("\n{}", wrapped(advice.change, 80));
-  if (!advice.lines.empty()) fmt::print("{}", indented(advice.lines, 4));
+  if (!advice.lines.empty()) fmt::print("{}", indented(advice.lines, "    "));
 }
 
 void print_scan(const json& scan, const std::string& reason) {

@@ -82,7 +82,7 @@ void print_findings(const RunDiagnosis& d) {
   for (const RunFinding& f : d.findings) {
     fmt::print("{}", wrapped(fmt::format("{}. {}", ++number, f.what), 80, 3));
     fmt::print("   {}", wrapped(f.advice, 77, 3));
-    if (!f.lines.empty()) fmt::print("{}", indented(f.lines, 7));
+    if (!f.lines.empty()) fmt::print("{}", indented(f.lines, "       "));
     if (f.au_after > 0) fmt::print("   AU {:.2f} -> {:.2f} (predicted)\n", d.au, f.au_after);
   }
 }

@@ -116,10 +116,10 @@ std::string wrapped(const std::string& text, std::size_t width, std::size_t inde
   return out + "\n";
 }
 
-std::string indented(const std::string& text, std::size_t indent) {
+std::string indented(const std::string& text, const std::string& margin) {
   std::istringstream lines(text);
   std::string out;
-  for (std::string line; std::getline(lines, line);) out += std::string(indent, ' ') + line + "\n";
+  for (std::string line; std::getline(lines, line);) out += margin + line + "\n";
   return out;
 }
 

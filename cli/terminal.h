@@ -57,7 +57,7 @@ std::string count_text(std::int64_t count, const std::string& noun);
 std::string wrapped(const std::string& text, std::size_t width, std::size_t indent = 0);
 /// What a stranger named, without what would move the cursor.
 std::string printable(std::string text);
-/// Every line behind `indent` spaces.
-std::string indented(const std::string& text, std::size_t indent);
+/// Every line behind `margin`.
+std::string indented(const std::string& text, const std::string& margin);
 
 }  // namespace penstock::cli

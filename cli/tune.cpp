@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -323,22 +322,12 @@ std::string speed_text(const ModeCost& cost) {
   return out;
 }
 
-/// Lines of at most `width` columns, each behind `margin`. Words are never cut.
-std::string wrapped(const std::string& text, std::size_t width, const std::string& margin = "") {
-  std::string out, line = margin;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (line != margin && line.size() + word.size() >= width) out += line + "\n", line = margin;
-    line += line == margin ? word : " " + word;
-  }
-  return out + line + "\n";
-}
-
 void print_text(const Arguments& a, const Subject& s, const Result& r) {
   if (s.start) fmt::print("starting point: configs/{}.yaml\n", s.start->name);
   fmt::print("filling at full speed, {}, batches of {}\n", count_text(available_cpus(), "CPU"),
              s.config.batch_size == 0 ? "what fits" : std::to_string(s.config.batch_size));
-  for (const TuneMode& m : s.modes) fmt::print("{}", wrapped(speed_text(m.cost), columns, "  "));
+  for (const TuneMode& m : s.modes)
+    fmt::print("{}", indented(wrapped(speed_text(m.cost), columns - 2), "  "));
   fmt::print("\nmode    workers  depth  shapes  padding     AU  useful frames/s\n");
   for (const TuneLine& l : shown_lines(r))
     fmt::print("{:<7} {:>7} {:>6} {:>7} {:>6.1f} % {:>6.3f} {:>16.0f}{}\n", mode_name(l.setting.mode),
@@ -403,7 +392,9 @@ std::string file_text(const Arguments& a, const Subject& s, const Result& r) {
   Config config = with(s.config, r.chosen.setting);
   const Shape largest = planned(*mode.dataset, config).largest();
   constexpr std::size_t file_columns = 110;
-  const auto comment = [](const std::string& text) { return wrapped(text, file_columns, "# "); };
+  const auto comment = [](const std::string& text) {
+    return indented(wrapped(text, file_columns - 2), "# ");
+  };
   std::string out = comment(fmt::format(
       "Written by `penstock tune` on {} for a device whose step takes {:g} ms with the largest batch ({} x "
       "{} "

@@ -81,8 +81,7 @@ void give_way() {
   // next().
   const sched_param none{};
   sched_setscheduler(0, SCHED_BATCH, &none);
-  constexpr int lowest = 19;
-  setpriority(PRIO_PROCESS, 0, lowest);  // of this thread: 0 is the caller, not its process
+  setpriority(PRIO_PROCESS, 0, lowest_nice);  // of this thread: 0 is the caller, not its process
 }
 
 long times_slept() {

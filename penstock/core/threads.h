@@ -20,8 +20,10 @@ int available_cpus();
 /// where cgroups are mounted, `memberships` what /proc/PID/cgroup says. A large number without any quota.
 double cgroup_cpus(const std::filesystem::path& root, std::istream& memberships);
 
-/// From here on this thread gives way to others as soon as they wake up (nice 19), and takes no CPU from one
-/// that runs when it wakes up itself (SCHED_BATCH). For work that has time, beside a thread that has none.
+/// What give_way() makes of a thread; no process can have less.
+inline constexpr int lowest_nice = 19;
+/// From here on this thread gives way to others as soon as they wake up, and takes no CPU from one that
+/// runs when it wakes up itself (SCHED_BATCH). For work that has time, beside a thread that has none.
 /// Does nothing where the system refuses. docs/decisions/0005 has the measurements.
 void give_way();
 

@@ -5,12 +5,9 @@
 #include <charconv>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -21,6 +18,7 @@
 #include "penstock/core/threads.h"
 #include "penstock/feed/device_feed.h"
 #include "penstock/feed/tune.h"
+#include "penstock/monitor/proc_file.h"
 #include "penstock/monitor/step_clock.h"
 #include "penstock/monitor/system.h"
 
@@ -50,13 +48,8 @@ double times_others_slept() {
 
 /// Bytes that this process has read from storage; 0 where the kernel does not say.
 double bytes_from_disk() {
-  std::ifstream io("/proc/self/io");
-  for (std::string name; io >> name;) {
-    double value = 0;
-    io >> value;
-    if (name == "read_bytes:") return value;
-  }
-  return 0;
+  std::string buffer;
+  return static_cast<double>(number_of(ProcFile("/proc/self/io").read(buffer).value_or(""), "read_bytes"));
 }
 
 struct ProcessTicks {
@@ -68,6 +61,7 @@ struct ProcessTicks {
 /// What every process of the machine that we can see has used so far.
 std::map<int, ProcessTicks> all_processes() {
   std::map<int, ProcessTicks> all;
+  std::string buffer;
   std::error_code failure;
   for (std::filesystem::directory_iterator it("/proc", failure), end; !failure && it != end;
        it.increment(failure)) {
@@ -76,19 +70,13 @@ std::map<int, ProcessTicks> all_processes() {
     if (std::from_chars(folder.data(), folder.data() + folder.size(), id).ptr !=
         folder.data() + folder.size())
       continue;
-    std::ifstream file(it->path() / "stat");
-    std::string line(std::istreambuf_iterator<char>(file), {});
-    for (char& c : line)  // a process may call itself anything
+    const auto text = ProcFile(it->path() / "stat").read(buffer);
+    const auto stat = text ? process_stat(*text) : std::nullopt;
+    if (!stat) continue;
+    std::string name(stat->name);
+    for (char& c : name)  // a process may call itself anything
       if (std::iscntrl(static_cast<unsigned char>(c))) c = ' ';
-    const std::size_t open = line.find('('), close = line.rfind(')');
-    if (open == std::string::npos || close == std::string::npos) continue;
-    std::istringstream rest(line.substr(close + 1));
-    std::string skipped;
-    for (int field = 3; field < 14; ++field) rest >> skipped;
-    double user = 0, system = 0;
-    int nice = 0;
-    if (rest >> user >> system >> skipped >> skipped >> skipped >> nice)
-      all[id] = {.name = line.substr(open + 1, close - open - 1), .ticks = user + system, .nice = nice};
+    all[id] = {.name = name, .ticks = static_cast<double>(stat->ticks), .nice = stat->nice};
   }
   return all;
 }

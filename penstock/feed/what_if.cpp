@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "penstock/core/threads.h"
 #include "penstock/monitor/series.h"
 
 namespace penstock {
@@ -71,9 +72,8 @@ constexpr double cold_caches = 1.4, no_cold_caches = 1;
 /// How many times as long a stage takes beside the others: by the kernel's weights, of which each step of
 /// nice is a quarter, and the workers have the least.
 double stretch_by_others(const Observation& seen, double beyond_weights) {
-  constexpr int least = 19;
   if (seen.other_cpus < others_noticed) return 1;
-  return 1 + beyond_weights * seen.other_cpus / seen.cpus * std::pow(1.25, least - seen.busiest.nice);
+  return 1 + beyond_weights * seen.other_cpus / seen.cpus * std::pow(1.25, lowest_nice - seen.busiest.nice);
 }
 
 /// What all workers slept, in seconds.

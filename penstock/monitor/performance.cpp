@@ -152,10 +152,7 @@ void PerformanceMonitor::cache(const std::string& name, const CacheFigures& figu
   state_->caches[name] = figures;
 }
 
-namespace {
-
-/// The first that applies: what is full hides what lies behind it.
-void judge(PerformanceReport& r) {
+void name_bottleneck(PerformanceReport& r) {
   const auto say = [&](const char* what, std::string reason) {
     r.bottleneck = what;
     r.reason = std::move(reason);
@@ -185,8 +182,6 @@ void judge(PerformanceReport& r) {
                   most));
 }
 
-}  // namespace
-
 PerformanceReport PerformanceMonitor::report() const {
   const std::lock_guard lock(state_->mutex);
   PerformanceReport r = state_->sums;
@@ -215,7 +210,7 @@ PerformanceReport PerformanceMonitor::report() const {
   for (ScopeReport& scope : r.scopes) scope.share = all > 0 ? scope.own_seconds / all : 0;
   std::sort(r.scopes.begin(), r.scopes.end(),
             [](const ScopeReport& a, const ScopeReport& b) { return a.own_seconds > b.own_seconds; });
-  judge(r);
+  name_bottleneck(r);
   return r;
 }
 

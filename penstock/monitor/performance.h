@@ -45,6 +45,9 @@ struct PerformanceReport {
   std::string reason;                       ///< one sentence
 };
 
+/// Names the bottleneck and its reason, from what was measured: the first that applies, as what is full hides
+/// what lies behind it.
+void name_bottleneck(PerformanceReport& report);
 /// As a person reads it, and for programs.
 std::string text(const PerformanceReport& report);
 std::string to_json(const PerformanceReport& report);

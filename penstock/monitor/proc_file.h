@@ -65,4 +65,16 @@ inline std::uint64_t number_of(std::string_view text, std::string_view name) {
   return 0;
 }
 
+/// What /proc/PID/stat says of a process.
+struct ProcessStat {
+  std::string_view name;  ///< in the text that was read; it may hold anything
+  char state = '?';       ///< R runs, S sleeps, D waits for storage, Z has ended
+  int parent = 0, nice = 0;
+  std::int64_t faults_major = 0;                  ///< of children that were waited for, too
+  std::int64_t ticks = 0, ticks_of_children = 0;  ///< on a CPU: its own, and those who were waited for
+  std::int64_t threads = 0, resident_pages = 0;
+};
+/// Nothing when that is not its text.
+std::optional<ProcessStat> process_stat(std::string_view text);
+
 }  // namespace penstock

@@ -66,7 +66,7 @@ struct ProcessTree::Process {
   int id = 0;
   ProcFile stat, io;
   std::vector<Thread> threads;
-  std::size_t thread_count = 0;  // that the kernel said when they were listed
+  std::int64_t thread_count = 0;  // that the kernel said when they were listed
   bool seen = false;
   double cpu = 0, faults = 0, read = 0, read_cached = 0;
 };
@@ -154,35 +154,25 @@ void ProcessTree::read_threads(Process& process, ProcessSample& sample, double s
 
 /// False when it has gone.
 bool ProcessTree::read(Process& process, TreeSample& tree) {
-  const auto stat = process.stat.read(buffer_);
-  if (!stat || stat->rfind(") ") == std::string_view::npos) return false;
-  std::string_view name = stat->substr(stat->find('(') + 1);
-  name = name.substr(0, name.rfind(')'));  // which may have brackets of its own
-  std::string_view rest = stat->substr(stat->rfind(')') + 1);
-  ProcessSample sample{.id = process.id, .name = std::string(name)};
-  sample.state = next_word(rest).front();
-  std::uint64_t fields[25] = {};  // from field 4 (parent) on, as proc(5) counts them
-  for (std::size_t i = 4; i < std::size(fields); ++i) {
-    std::string_view word = next_word(rest);
-    fields[i] = word.starts_with('-') ? 0 : next_number(word);
-  }
-  sample.parent = static_cast<int>(fields[4]);
+  const auto text = process.stat.read(buffer_);
+  const auto stat = text ? process_stat(*text) : std::nullopt;
+  if (!stat) return false;
+  ProcessSample sample{
+      .id = process.id, .parent = stat->parent, .name = std::string(stat->name), .state = stat->state};
   // Who has ended and was waited for is in the times of who waited, so that the tree's sum never jumps.
-  const double cpu =
-      static_cast<double>(fields[14] + fields[15] + fields[16] + fields[17]) / ticks_per_second();
+  const double cpu = static_cast<double>(stat->ticks + stat->ticks_of_children) / ticks_per_second();
   const double seconds = process.seen ? tree.seconds : 0;
   sample.cpu = rate(cpu, process.cpu, seconds);
-  sample.faults_major = rate(static_cast<double>(fields[12] + fields[13]), process.faults, seconds);
+  sample.faults_major = rate(static_cast<double>(stat->faults_major), process.faults, seconds);
   static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  sample.resident = fields[24] * page;
+  sample.resident = static_cast<std::uint64_t>(stat->resident_pages) * page;
   if (const auto io = process.io.read(buffer_)) {
     sample.read = rate(static_cast<double>(number_of(*io, "read_bytes")), process.read, seconds);
     sample.read_cached = rate(static_cast<double>(number_of(*io, "rchar")), process.read_cached, seconds);
   }
-  const auto threads = static_cast<std::size_t>(fields[20]);
-  if (threads != process.thread_count) {
+  if (stat->threads != process.thread_count) {
     find_threads(process);
-    process.thread_count = threads;
+    process.thread_count = stat->threads;
   }
   read_threads(process, sample, tree.seconds);
   process.seen = true;

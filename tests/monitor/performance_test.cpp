@@ -100,6 +100,43 @@ TEST(Performance, TheSystemIsSampledAndSomethingIsNamed) {
   EXPECT_THAT(text(report), HasSubstr("CPUs"));
 }
 
+std::string bottleneck_of(PerformanceReport report) {
+  name_bottleneck(report);
+  EXPECT_THAT(report.reason, testing::EndsWith("."));
+  return report.bottleneck;
+}
+
+// Each report is full in more than one way, but for what comes before it in the order of the rules.
+TEST(Performance, WhatIsFullHidesWhatLiesBehindIt) {
+  PerformanceReport r{.seconds = 10,
+                      .scopes = {{.name = "mel", .calls = 1, .threads = 1, .own_seconds = 9, .share = 0.9}},
+                      .samples = 100,
+                      .cpu = 0.95,
+                      .disk_busy = 0.9,
+                      .own_cpus = 1.9,
+                      .others_cpus = 0.6,
+                      .available_cpus = 2,
+                      .gpu = UtilisationJudgement{.pressure = Pressure::steady}};
+  EXPECT_EQ(bottleneck_of(r), "device");
+  r.gpu->pressure = Pressure::swings;
+  EXPECT_EQ(bottleneck_of(r), "others");
+  r.others_cpus = 0.4;
+  EXPECT_EQ(bottleneck_of(r), "cpu");
+  r.steal = 0.06;  // 0.4 and twice 0.06 of two CPUs: over a quarter of them
+  EXPECT_EQ(bottleneck_of(r), "others");
+  r.steal = 0;
+  r.own_cpus = 1;
+  EXPECT_EQ(bottleneck_of(r), "disk");
+  r.disk_busy = 0.7;
+  EXPECT_EQ(bottleneck_of(r), "one thread");
+  r.scopes[0].threads = 2;
+  EXPECT_EQ(bottleneck_of(r), "waiting");
+  r.scopes.clear();
+  EXPECT_EQ(bottleneck_of(r), "waiting");
+  r.samples = 0;
+  EXPECT_EQ(bottleneck_of(r), "unknown");
+}
+
 TEST(Performance, CachesAreReportedByTheirHits) {
   PerformanceMonitor monitor(milliseconds(0));
   monitor.cache("mel", {.hits = 1});

@@ -212,6 +212,26 @@ TEST_F(TreeTest, ARootThatHasGoneLeavesNothing) {
   EXPECT_THAT(tree.sample(now + seconds(1)).processes, IsEmpty());
 }
 
+TEST(ProcessStat, ANameMayHoldBracketsAndBlanksAndNiceMayBeNegative) {
+  const auto stat = process_stat(
+      "42 (a) R (b) S 7 42 42 0 -1 4194304 100 200 3 4 50 60 70 80 10 -10 5 0 12345 999999 17 1844 1 1\n");
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->name, "a) R (b");
+  EXPECT_EQ(stat->state, 'S');
+  EXPECT_EQ(stat->parent, 7);
+  EXPECT_EQ(stat->faults_major, 7);
+  EXPECT_EQ(stat->ticks, 110);
+  EXPECT_EQ(stat->ticks_of_children, 150);
+  EXPECT_EQ(stat->nice, -10);
+  EXPECT_EQ(stat->threads, 5);
+  EXPECT_EQ(stat->resident_pages, 17);
+}
+
+TEST(ProcessStat, WhatIsNoneIsNone) {
+  for (const char* text : {"", "42", "42 (sh", "42 (sh)", "42 (sh) ", ") ("})
+    EXPECT_FALSE(process_stat(text)) << text;
+}
+
 TEST(RealSystem, TheKernelsFilesAreUnderstood) {
   SystemSampler machine;
   ProcessTree own(::getpid());
