@@ -141,7 +141,10 @@ void print_remedies(const Diagnosis& d) {
   fmt::print("\nwhat to change\n");
   for (std::size_t i = 0; i < std::min<std::size_t>(5, d.remedies.size()); ++i) {
     const Remedy& r = d.remedies[i];
-    fmt::print("{}. {}: {}{}\n", i + 1, r.what, gain(d, r), r.tried ? " (tried)" : "");
+    fmt::print("{}. {}: {}{}\n", i + 1, r.what, gain(d, r),
+               !r.tried                                       ? ""
+               : r.cause == Cause::copy && r.settings.empty() ? " (tried without copies)"
+                                                              : " (tried)");
     for (const auto& [key, value] : r.settings) fmt::print("      {}: {}\n", key, value);
   }
 }

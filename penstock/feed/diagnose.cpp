@@ -112,6 +112,9 @@ class Doctor {
   }
   [[nodiscard]] double au_of(double cycle) const { return d_.demand.step / cycle; }
 
+  /// Whether it would be worth saying.
+  [[nodiscard]] bool is_worth(const WhatIf& w) const { return w.cycle < worth_naming * d_.demand.cycle; }
+
   void find_causes() {
     Nominal nominal{.mel_frame = usual_mel_frame()};
     nominal.wav_bytes_per_frame = 2.0 * config_.mel.hop_length;
@@ -123,7 +126,7 @@ class Doctor {
     add_cache(nominal);
     add_what_is_not_a_setting();
     std::ranges::stable_sort(d_.causes, {}, &WhatIf::cycle);
-    const bool named = !d_.causes.empty() && d_.causes.front().cycle < worth_naming * d_.demand.cycle;
+    const bool named = !d_.causes.empty() && is_worth(d_.causes.front());
     d_.verdict = named ? d_.causes.front().cause : Cause::features;
     // With nothing to wait for, being as fast as the machine can is all that can be asked.
     d_.healthy = d_.demand.step == 0 && !named;
@@ -138,19 +141,27 @@ class Doctor {
     Remedy remedy{.cause = cause, .what = what, .settings = std::move(settings), .tried = true};
     if (all_is_in_memory()) return compute(std::move(remedy));
     say(what);
+    remedy.cycle = cycle_with(with_settings(config_, remedy));
+    remedy.au = au_of(remedy.cycle);
+    d_.remedies.push_back(remedy);
+  }
+
+  /// A batch's time in a short run of another configuration.
+  double cycle_with(const Config& config) {
     ObserveOptions shorter = options_.observe;
     shorter.batches = std::max<std::int64_t>(20, shorter.batches / 2);
     shorter.least_seconds /= 2, shorter.most_seconds /= 2;
     shorter.skip = d_.taken;
-    const Observation seen = observe(with_settings(config_, remedy), shorter);
+    const Observation seen = observe(config, shorter);
     d_.taken += seen.taken + config_.prefetch_buffer_size;
-    const double cycle = demand_of(seen).cycle;
     // Other shapes have other steps: AU is what can be compared.
-    remedy.cycle = d_.demand.step > 0 && seen.au > 0 ? d_.demand.step / seen.au : cycle;
-    remedy.au = seen.au;
-    d_.remedies.push_back(remedy);
+    return d_.demand.step > 0 && seen.au > 0 ? d_.demand.step / seen.au : demand_of(seen).cycle;
   }
 
+  [[nodiscard]] bool copies_cost() const {
+    return std::ranges::any_of(d_.causes,
+                               [&](const WhatIf& w) { return w.cause == Cause::copy && is_worth(w); });
+  }
   /// The files were cold, and there are none left that are: a trial would show that instead.
   [[nodiscard]] bool all_is_in_memory() const {
     return d_.taken + options_.observe.batches > d_.seen.epoch &&
@@ -167,9 +178,11 @@ class Doctor {
   /// The last attempt shows what its cause costs.
   void show_cause() {
     if (d_.remedies.empty() || !d_.remedies.back().tried) return;
-    const Remedy& tried = d_.remedies.back();
-    std::erase_if(d_.causes, [&](const WhatIf& w) { return w.cause == tried.cause; });
-    d_.causes.push_back({.cause = tried.cause, .cycle = tried.cycle, .tried = true});
+    show_cause(d_.remedies.back().cause, d_.remedies.back().cycle);
+  }
+  void show_cause(Cause cause, double cycle) {
+    std::erase_if(d_.causes, [&](const WhatIf& w) { return w.cause == cause; });
+    d_.causes.push_back({.cause = cause, .cycle = cycle, .tried = true});
   }
 
   void try_settings() {
@@ -184,6 +197,14 @@ class Doctor {
         d.copy_wait > noticeable * d.cycle) {
       attempt(Cause::copy, "copies beside the steps", {{"overlap", "true"}, {"device_prefetch", "true"}});
       show_cause();
+    }
+    // While copies are the limit the ring is full, and what else is uneven does not show: a device that needs
+    // no copies does.
+    if (overlapped() && copies_cost() && !all_is_in_memory()) {
+      say("no copies to the device");
+      Config without = config_;
+      without.device = "cpu";
+      show_cause(Cause::copy, cycle_with(without));
     }
     if (waits < noticeable * d.cycle) return;
     if (config_.num_workers > 0 && seen.workers < seen.cpus) {
@@ -233,8 +254,9 @@ class Doctor {
   void add_what_is_not_a_setting() {
     for (const WhatIf& w : d_.causes) {
       const std::string what = outside(w.cause);
-      if (what.empty() || w.cycle > worth_naming * d_.demand.cycle) continue;
-      d_.remedies.push_back({.cause = w.cause, .what = what, .cycle = w.cycle, .au = au_of(w.cycle)});
+      if (what.empty() || !is_worth(w)) continue;
+      d_.remedies.push_back(
+          {.cause = w.cause, .what = what, .cycle = w.cycle, .au = au_of(w.cycle), .tried = w.tried});
     }
   }
 
