@@ -162,13 +162,24 @@ std::vector<WhatIf> what_if(const Demand& d, const Observation& seen, const Nomi
   };
   const auto cost = [&](Stage stage) { return d.row[index_of(stage)]; };
   const double wav = nominal.read + d.frames * nominal.wav_bytes_per_frame * nominal.read_byte;
+  // Beside others whoever wakes up from a read waits for a CPU first: that is not the storage's doing. And
+  // who no longer sleeps computes against the others all the time.
+  const auto slept_at_most = [&](double time, double usual) {
+    return others > 0 ? std::min(time, d.row_asleep + 1.5 * usual * stretch) : time;
+  };
+  const auto without_sleep = [&](double time, double usual) {
+    Demand without = without_excess(time, usual);
+    const double computing =
+        d.row_running * stretch * d.rows / std::max(1, std::min(seen.workers, seen.cpus));
+    if (others > 0) without.fill = std::min(d.fill, std::max(without.fill, computing));
+    return without;
+  };
   // Slow storage is slow for most files; what only some reads suffer from is unevenness.
-  double read = std::min(cost(Stage::read), d.usual_read);
-  // Beside others whoever wakes up from a read waits for a CPU first: that is not the storage's doing.
-  if (others > 0) read = std::min(read, d.row_asleep + 1.5 * wav * stretch);
+  const double read = slept_at_most(std::min(cost(Stage::read), d.usual_read), wav);
   const bool warm = seen.read_again > 0 && seen.read_again < 0.5 * read * (1 - others);
-  add(warm ? Cause::cold : Cause::storage, without_excess(read, wav));
-  add(Cause::cold, without_excess(cost(Stage::cache), nominal.cached_row + d.frames * nominal.cached_frame));
+  add(warm ? Cause::cold : Cause::storage, without_sleep(read, wav));
+  const double cached = nominal.cached_row + d.frames * nominal.cached_frame;
+  add(Cause::cold, without_sleep(slept_at_most(cost(Stage::cache), cached), cached));
   add(Cause::decode, without_excess(cost(Stage::decode), d.frames * nominal.decode_frame));
   add(Cause::mel, without_excess(cost(Stage::mel), d.frames * nominal.mel_frame));
   const bool real_stalls = stalls_asleep(d, seen, overlapped);

@@ -154,6 +154,23 @@ TEST(WhatIf, AStarvedRowThatSleepsIsNotAllWaitingForACpu) {
   EXPECT_LT(cycle_without_others(), 6 * ms) << "who never sleeps only waits for a CPU";
 }
 
+TEST(WhatIf, WhoNoLongerSleepsComputesAgainstTheOthersAllTheTime) {
+  // A row computes for 0.29 ms, sleeps for 1.5 and waits for a CPU that processes of nice 10 have.
+  Circumstances c = with_stage(Stage::read, 3.5 * ms);
+  c.step = 4 * ms, c.asleep = 1.5 * ms, c.ready = 2 * ms, c.other_cpus = 2, c.read_again = 1.5 * ms;
+  Observation o = observed(c);
+  o.worker_sleeps = 1600, o.busiest.nice = 10;
+  const auto without_reads = [&] {
+    const auto found = what_if(demand_of(o), o, plain, false);
+    const auto storage = std::ranges::find(found, Cause::storage, &WhatIf::cause);
+    return storage == found.end() ? demand_of(o).cycle : storage->cycle;
+  };
+  const double contended = without_reads();
+  EXPECT_GE(contended, 8 * 10 * 0.29 * ms) << "eight rows for each of two workers, ten times as long";
+  o.busiest.nice = 19;  // whom workers are not behind
+  EXPECT_LT(without_reads(), 0.8 * contended);
+}
+
 TEST(WhatIf, RareSlowReadsAreUnevennessAndNotSlowStorage) {
   Circumstances c;
   c.step = 4 * ms;
