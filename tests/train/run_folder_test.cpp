@@ -101,6 +101,15 @@ TEST(Differences, EveryMelKeyAndNothingElseMakesAnotherMel) {
   }
 }
 
+TEST(Differences, WhatIsPaddedOtherwiseIsAnotherBatchAndWhoFillsItIsNot) {
+  Config padded, filled;
+  padded.mel_pad_value = -4;
+  filled.num_workers = 3;
+  EXPECT_THAT(differences(order_keys({}), order_keys(padded)),
+              ElementsAre(testing::StartsWith("mel_pad_value: ")));
+  EXPECT_THAT(differences(order_keys({}), order_keys(filled)), IsEmpty());
+}
+
 TEST(Levels, EnhancedIsWhatTheDefaultsAre) {
   const Config defaults;
   Config config;
