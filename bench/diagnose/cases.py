@@ -83,8 +83,8 @@ def causes_of(rng, number, only):
 
 @contextlib.contextmanager
 def spinners(nice):
-    """As many processes as CPUs that compute for ever."""
-    burn = f"import os\nos.nice({nice})\nwhile True: pass"
+    """As many processes as CPUs that compute as long as we live."""
+    burn = f"import os\nos.nice({nice})\nwhile os.getppid() == {os.getpid()}:\n for _ in range(10**6): pass"
     running = [subprocess.Popen([sys.executable, "-c", burn]) for _ in range(os.cpu_count())] if nice is not None else []
     try:
         yield

@@ -136,26 +136,34 @@ class Doctor {
 
   // ---- what can be tried ----
 
-  void attempt(Cause cause, const std::string& what,
-               std::vector<std::pair<std::string, std::string>> settings) {
-    Remedy remedy{.cause = cause, .what = what, .settings = std::move(settings), .tried = true};
-    if (all_is_in_memory()) return compute(std::move(remedy));
-    say(what);
-    remedy.cycle = cycle_with(with_settings(config_, remedy));
-    remedy.au = au_of(remedy.cycle);
-    d_.remedies.push_back(remedy);
-  }
-
-  /// A batch's time in a short run of another configuration.
-  double cycle_with(const Config& config) {
+  /// A short run of another configuration: AU, and seconds for as much as a batch of the user's.
+  struct Trial {
+    double au = 0, cycle = 0;
+  };
+  Trial try_out(const Config& config) {
     ObserveOptions shorter = options_.observe;
     shorter.batches = std::max<std::int64_t>(20, shorter.batches / 2);
     shorter.least_seconds /= 2, shorter.most_seconds /= 2;
     shorter.skip = d_.taken;
     const Observation seen = observe(config, shorter);
     d_.taken += seen.taken + config_.prefetch_buffer_size;
-    // Other shapes have other steps: AU is what can be compared.
-    return d_.demand.step > 0 && seen.au > 0 ? d_.demand.step / seen.au : demand_of(seen).cycle;
+    const Demand now = demand_of(seen), &before = d_.demand;
+    // Other shapes have other steps and other padding: useful frames are what can be compared. Else AU is, in
+    // which it does not matter how long the clips of so few batches happen to be.
+    if (seen.au > 0 && config.shapes == config_.shapes)
+      return {.au = seen.au, .cycle = before.step / seen.au};
+    const double useful = now.rows * now.frames / (before.rows * before.frames);
+    return {.au = seen.au, .cycle = now.cycle / useful};
+  }
+
+  void attempt(Cause cause, const std::string& what,
+               std::vector<std::pair<std::string, std::string>> settings) {
+    Remedy remedy{.cause = cause, .what = what, .settings = std::move(settings), .tried = true};
+    if (all_is_in_memory()) return compute(std::move(remedy));
+    say(what);
+    const Trial tried = try_out(with_settings(config_, remedy));
+    remedy.cycle = tried.cycle, remedy.au = tried.au;
+    d_.remedies.push_back(remedy);
   }
 
   [[nodiscard]] bool copies_cost() const {
@@ -204,7 +212,7 @@ class Doctor {
       say("no copies to the device");
       Config without = config_;
       without.device = "cpu";
-      show_cause(Cause::copy, cycle_with(without));
+      show_cause(Cause::copy, try_out(without).cycle);
     }
     if (waits < noticeable * d.cycle) return;
     if (config_.num_workers > 0 && seen.workers < seen.cpus) {
