@@ -153,8 +153,7 @@ bool ends_until(Clock::time_point until, Child& child, Signals& signals) {
 
 bool runs(int process) {
   std::string buffer;
-  const auto text = ProcFile(fmt::format("/proc/{}/stat", process)).read(buffer);
-  const auto stat = text ? process_stat(*text) : std::nullopt;
+  const auto stat = process_stat(ProcFile(fmt::format("/proc/{}/stat", process)).read(buffer).value_or(""));
   return stat && stat->state != 'Z' && stat->state != 'X';
 }
 

@@ -112,8 +112,9 @@ class Doctor {
   }
   [[nodiscard]] double au_of(double cycle) const { return d_.demand.step / cycle; }
 
-  /// Whether it would be worth saying.
-  [[nodiscard]] bool is_worth(const WhatIf& w) const { return w.cycle < worth_naming * d_.demand.cycle; }
+  [[nodiscard]] bool is_worth_naming(const WhatIf& w) const {
+    return w.cycle < worth_naming * d_.demand.cycle;
+  }
 
   void find_causes() {
     Nominal nominal{.mel_frame = usual_mel_frame()};
@@ -126,7 +127,7 @@ class Doctor {
     add_cache(nominal);
     add_what_is_not_a_setting();
     std::ranges::stable_sort(d_.causes, {}, &WhatIf::cycle);
-    const bool named = !d_.causes.empty() && is_worth(d_.causes.front());
+    const bool named = !d_.causes.empty() && is_worth_naming(d_.causes.front());
     d_.verdict = named ? d_.causes.front().cause : Cause::features;
     // With nothing to wait for, being as fast as the machine can is all that can be asked.
     d_.healthy = d_.demand.step == 0 && !named;
@@ -168,7 +169,7 @@ class Doctor {
 
   [[nodiscard]] bool copies_cost() const {
     return std::ranges::any_of(d_.causes,
-                               [&](const WhatIf& w) { return w.cause == Cause::copy && is_worth(w); });
+                               [&](const WhatIf& w) { return w.cause == Cause::copy && is_worth_naming(w); });
   }
   /// The files were cold, and there are none left that are: a trial would show that instead.
   [[nodiscard]] bool all_is_in_memory() const {
@@ -262,7 +263,7 @@ class Doctor {
   void add_what_is_not_a_setting() {
     for (const WhatIf& w : d_.causes) {
       const std::string what = outside(w.cause);
-      if (what.empty() || !is_worth(w)) continue;
+      if (what.empty() || !is_worth_naming(w)) continue;
       d_.remedies.push_back(
           {.cause = w.cause, .what = what, .cycle = w.cycle, .au = au_of(w.cycle), .tried = w.tried});
     }

@@ -70,8 +70,7 @@ std::map<int, ProcessTicks> all_processes() {
     if (std::from_chars(folder.data(), folder.data() + folder.size(), id).ptr !=
         folder.data() + folder.size())
       continue;
-    const auto text = ProcFile(it->path() / "stat").read(buffer);
-    const auto stat = text ? process_stat(*text) : std::nullopt;
+    const auto stat = process_stat(ProcFile(it->path() / "stat").read(buffer).value_or(""));
     if (!stat) continue;
     std::string name(stat->name);
     for (char& c : name)  // a process may call itself anything

@@ -66,7 +66,7 @@ double share_of_others(const Demand& d, const Observation& seen) {
 }
 
 // Whoever is interrupted while it computes finds its caches cold: 1.3 to 1.6 times as long as the kernel's
-// weights say was measured. Copying a cached row has little there to lose.
+// weights say was measured. Cached rows were no slower than the weights say.
 constexpr double cold_caches = 1.4, no_cold_caches = 1;
 
 /// How many times as long a stage takes beside the others: by the kernel's weights, of which each step of

@@ -74,7 +74,7 @@ struct ProcessStat {
   std::int64_t ticks = 0, ticks_of_children = 0;  ///< on a CPU: its own, and those who were waited for
   std::int64_t threads = 0, resident_pages = 0;
 };
-/// Nothing when that is not its text.
+/// Nothing when that is not its text: none, as of one that has gone, or half of it.
 std::optional<ProcessStat> process_stat(std::string_view text);
 
 }  // namespace penstock

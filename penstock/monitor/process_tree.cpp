@@ -154,8 +154,7 @@ void ProcessTree::read_threads(Process& process, ProcessSample& sample, double s
 
 /// False when it has gone.
 bool ProcessTree::read(Process& process, TreeSample& tree) {
-  const auto text = process.stat.read(buffer_);
-  const auto stat = text ? process_stat(*text) : std::nullopt;
+  const auto stat = process_stat(process.stat.read(buffer_).value_or(""));
   if (!stat) return false;
   ProcessSample sample{
       .id = process.id, .parent = stat->parent, .name = std::string(stat->name), .state = stat->state};
