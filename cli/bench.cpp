@@ -18,12 +18,12 @@ namespace {
 
 using nlohmann::json;
 
-struct Arguments {
+struct BenchArguments {
   std::unique_ptr<ConfigFlags> flags;
   BenchWork work;
   int repeat = 0;  // 0: once, with --ablate three times
   std::string mode, run_folder, trace;
-  CLI::Option* preprocessing_mode = nullptr;
+  Option preprocessing_mode;
   bool json = false;
   bool no_limits = false;
   bool ablate = false;
@@ -89,8 +89,8 @@ void print_text(const json& r) {
 }
 
 /// --mode, or preprocessing_mode from a flag or the file; live where none of them is given.
-void choose_mode(Arguments& a) {
-  if (a.preprocessing_mode->count() > 0) {
+void choose_mode(BenchArguments& a) {
+  if (a.preprocessing_mode.given()) {
     if (!a.mode.empty())
       throw Error("--mode and --preprocessing-mode say the same thing: leave one of them out");
     return;
@@ -98,12 +98,6 @@ void choose_mode(Arguments& a) {
   if (a.mode.empty()) return a.flags->set_default("preprocessing_mode", "runtime", "the default of bench");
   const std::string value = a.mode == "live" ? "runtime" : a.mode == "cached" ? "precompute" : "auto";
   a.flags->set("preprocessing_mode", value, "--mode " + a.mode);
-}
-
-std::string_view mode_name(PreprocessingMode mode) {
-  return mode == PreprocessingMode::runtime      ? "live"
-         : mode == PreprocessingMode::precompute ? "cached"
-                                                 : "auto";
 }
 
 /// The switches that do something under these settings, by key.
@@ -124,7 +118,7 @@ Config without(Config config, const std::string& key) {
 }
 
 /// Every switch off, one at a time, in turns, so that a machine that changes its mind changes it for all.
-json ablate(const Config& config, const Arguments& a) {
+json ablate(const Config& config, const BenchArguments& a) {
   std::vector<std::string> off = {""};
   for (const std::string& key : switches(config)) off.push_back(key);
   std::vector<std::vector<json>> runs(off.size());
@@ -167,7 +161,7 @@ void print_ablation(const json& rows) {
   }
 }
 
-int run(Arguments& a) {
+int run_bench(BenchArguments& a) {
   choose_mode(a);
   if (a.ablate) a.flags->set_default("device", "simulated", "the default of bench --ablate");
   if (a.repeat == 0) a.repeat = a.ablate ? 3 : 1;
@@ -211,41 +205,41 @@ int run(Arguments& a) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
-  CLI::App* c = app.add_subcommand("bench", "measure the feed, stage by stage, beside the machine's limits");
-  a->flags = std::make_unique<ConfigFlags>(*c);
-  c->add_option("--step-ms", a->work.step_ms,
-                "emulate a device whose step takes this long, and report its utilisation")
-      ->check(CLI::Range(0.01, 1e6));
-  c->add_option("--batches", a->work.batches, "how many to measure")->capture_default_str();
-  c->add_option("--repeat", a->repeat, "measure so often and report medians (default: 1; with --ablate 3)")
-      ->check(CLI::Range(1, 1000));
-  c->add_flag("--ablate", a->ablate,
-              "switch each optimisation off in turn and show what it brings (with a simulated device, unless "
-              "--device says another)");
-  c->add_option(
+void add_bench(const Command& app, Action& action) {
+  auto a = std::make_shared<BenchArguments>();
+  const Command c = app.add_command("bench", "measure the feed, stage by stage, beside the machine's limits");
+  a->flags = std::make_unique<ConfigFlags>(c);
+  c.add_option("--step-ms", a->work.step_ms,
+               "emulate a device whose step takes this long, and report its utilisation")
+      .range(0.01, 1e6);
+  c.add_option("--batches", a->work.batches, "how many to measure").show_default();
+  c.add_option("--repeat", a->repeat, "measure so often and report medians (default: 1; with --ablate 3)")
+      .range(1, 1000);
+  c.add_flag("--ablate", a->ablate,
+             "switch each optimisation off in turn and show what it brings (with a simulated device, unless "
+             "--device says another)");
+  c.add_option(
        "--mode", a->mode,
        "live (default; preprocessing_mode runtime), cached (precompute: what is missing is built first), "
        "or auto: use what is cached")
-      ->check(CLI::IsMember({"live", "cached", "auto"}));
-  a->preprocessing_mode = c->get_option("--preprocessing-mode");
-  c->add_option("--run", a->run_folder,
-                "log steps and feed to RUN/log.jsonl, behind what is there: `penstock report RUN` shows it")
-      ->type_name("RUN");
-  c->add_option("--trace", a->trace, "a timeline of workers, slots, copies and steps, for ui.perfetto.dev")
-      ->type_name("FILE");
-  c->add_flag("--no-limits", a->no_limits,
-              "do not measure the machine's limits (which takes memory: up to 1 GiB)");
-  c->add_flag("--json", a->json, "the result for programs");
-  c->footer(
+      .one_of({"live", "cached", "auto"});
+  a->preprocessing_mode = c.option("--preprocessing-mode");
+  c.add_option("--run", a->run_folder,
+               "log steps and feed to RUN/log.jsonl, behind what is there: `penstock report RUN` shows it")
+      .type_name("RUN");
+  c.add_option("--trace", a->trace, "a timeline of workers, slots, copies and steps, for ui.perfetto.dev")
+      .type_name("FILE");
+  c.add_flag("--no-limits", a->no_limits,
+             "do not measure the machine's limits (which takes memory: up to 1 GiB)");
+  c.add_flag("--json", a->json, "the result for programs");
+  c.footer(
       "Examples:\n  penstock bench data/en\n  penstock bench data/en --mode cached\n"
       "  penstock bench data/en --step-ms 50 --batch-size 32 --shapes 4\n"
       "  penstock bench data/en --step-ms 10 --device simulated\n"
       "  penstock bench data/en --step-ms 10 --ablate\n"
       "  penstock bench data/en --step-ms 10 --batches 100 --trace trace.json\n"
       "  penstock bench data/en --pad-to-fixed-length --max-mel-frames 880 --max-text-length 256 --json");
-  c->callback([a, &action] { action = [a] { return run(*a); }; });
+  c.runs(action, [a] { return run_bench(*a); });
 }
 
 }  // namespace penstock::cli

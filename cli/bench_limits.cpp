@@ -8,19 +8,12 @@
 #include <thread>
 #include <vector>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/random.h"
 #include "penstock/features/mel.h"
 
 namespace penstock::cli {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 double memcpy_rows_per_second(const CopyWork& work, int threads) {
   constexpr double duration = 0.5;

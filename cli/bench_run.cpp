@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include "cli/terminal.h"
+#include "penstock/core/clock.h"
 #include "penstock/feed/device_feed.h"
 #include "penstock/monitor/series.h"
 #include "penstock/monitor/step_clock.h"
@@ -20,7 +21,6 @@ namespace penstock::cli {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 

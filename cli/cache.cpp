@@ -20,24 +20,24 @@ namespace penstock::cli {
 namespace {
 
 /// What the five commands have in common.
-struct Arguments {
+struct CacheArguments {
   std::unique_ptr<ConfigFlags> flags;
-  CLI::Option* split = nullptr;
+  Option split;
   bool json = false;
 
   std::string only;  // build
   bool overwrite = false;
   std::int64_t shard_mib = 1024;
-  bool fix = false;            // verify
-  CLI::Option* npy = nullptr;  // export
+  bool fix = false;  // verify
+  Option npy;        // export
   std::string npy_folder, output;
   double unused_days = 30;  // prune
   bool yes = false;
 };
 
 /// The settings, of both splits unless one was asked for. Nothing after --print-config.
-std::optional<Config> load(const Arguments& a) {
-  if (a.split->count() == 0) a.flags->set("split", "all", "a cache holds all splits");
+std::optional<Config> load(const CacheArguments& a) {
+  if (!a.split.given()) a.flags->set("split", "all", "a cache holds all splits");
   Config config;
   if (!a.flags->load(config)) return std::nullopt;
   return config;
@@ -79,7 +79,7 @@ void print_kind(const CacheKindChoice& choice) {
   if (!choice.reason.empty()) fmt::print("cache_kind auto is {}\n", choice.reason);
 }
 
-int build(const Arguments& a) {
+int build(const CacheArguments& a) {
   auto config = load(a);
   if (!config) return 0;
   CacheBuildOptions options{.overwrite = a.overwrite,
@@ -125,7 +125,7 @@ void print_check(const CacheCheck& c, bool fix) {
     fmt::print("; `penstock cache verify --fix` repairs\n");
 }
 
-int verify(const Arguments& a) {
+int verify(const CacheArguments& a) {
   const auto config = load(a);
   if (!config) return 0;
   const Dataset dataset = open(*config);
@@ -141,11 +141,11 @@ int verify(const Arguments& a) {
 
 // ---- export ----
 
-int export_arrays(const Arguments& a) {
+int export_arrays(const CacheArguments& a) {
   const auto config = load(a);
   if (!config) return 0;
   const std::string out = a.npy_folder.empty() ? a.output : a.npy_folder;
-  if (a.npy->count() == 0 || out.empty())
+  if (!a.npy.given() || out.empty())
     throw Error(
         "export as what, and to where? `penstock cache export DIR --npy OUT` writes OUT/mels/<id>.npy and "
         "OUT/tokens/<id>.npy");
@@ -166,7 +166,7 @@ int export_arrays(const Arguments& a) {
 
 // ---- list and prune ----
 
-int list(const Arguments& a) {
+int list(const CacheArguments& a) {
   const auto config = load(a);
   if (!config) return 0;
   const Dataset dataset = open(*config);
@@ -187,7 +187,7 @@ int list(const Arguments& a) {
   return 0;
 }
 
-int prune(const Arguments& a) {
+int prune(const CacheArguments& a) {
   const auto config = load(a);
   if (!config) return 0;
   const Dataset dataset = open(*config);
@@ -211,71 +211,68 @@ int prune(const Arguments& a) {
 // ---- flags ----
 
 /// A subcommand with the flags that all of them have.
-CLI::App* add(CLI::App& cache, Action& action, const std::shared_ptr<Arguments>& a, const std::string& name,
-              const std::string& help, int (*run)(const Arguments&)) {
-  CLI::App* c = cache.add_subcommand(name, help);
-  a->flags = std::make_unique<ConfigFlags>(*c);
-  a->split = c->get_option("--split");
-  c->add_flag("--json", a->json, "the result for programs");
-  c->callback([a, run, &action] { action = [a, run] { return run(*a); }; });
+Command add(const Command& cache, Action& action, const std::shared_ptr<CacheArguments>& a,
+            const std::string& name, const std::string& help, int (*run)(const CacheArguments&)) {
+  const Command c = cache.add_command(name, help);
+  a->flags = std::make_unique<ConfigFlags>(c);
+  a->split = c.option("--split");
+  c.add_flag("--json", a->json, "the result for programs");
+  c.runs(action, [a, run] { return run(*a); });
   return c;
 }
 
 }  // namespace
 
-void add_cache(CLI::App& app, Action& action) {
-  CLI::App* cache =
-      app.add_subcommand("cache", "build, check, repair, export and clean up what is computed once");
-  cache->require_subcommand(1);
-  cache->footer(
+void add_cache(const Command& app, Action& action) {
+  const Command cache =
+      app.add_command("cache", "build, check, repair, export and clean up what is computed once");
+  cache.require_command();
+  cache.footer(
       "Examples:\n  penstock cache build data/en\n  penstock cache verify data/en --fix\n"
       "Each command has a --help of its own; results for programs with --json.");
-  const auto make = [] { return std::make_shared<Arguments>(); };
+  const auto make = [] { return std::make_shared<CacheArguments>(); };
 
   auto a = make();
-  CLI::App* c = add(*cache, action, a, "build",
-                    "compute mels and tokens once, in parallel; builds what is missing", build);
-  c->add_option("--only", a->only, "mel (or pcm), tokens or the name of an extra array")->type_name("ARRAY");
-  c->add_flag("--overwrite", a->overwrite, "build every record again");
-  c->add_option("--shard-mib", a->shard_mib, "size of a shard file")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  c->footer(
+  Command c = add(cache, action, a, "build",
+                  "compute mels and tokens once, in parallel; builds what is missing", build);
+  c.add_option("--only", a->only, "mel (or pcm), tokens or the name of an extra array").type_name("ARRAY");
+  c.add_flag("--overwrite", a->overwrite, "build every record again");
+  c.add_option("--shard-mib", a->shard_mib, "size of a shard file").range(1, 1 << 20).show_default();
+  c.footer(
       "Stopped at any moment, the next build goes on from there.\nExamples:\n  penstock cache build data/en\n"
       "  penstock cache build data/en --cache-type float16 --only mel");
 
   a = make();
-  c = add(*cache, action, a, "verify", "check every record and every .npy file against the dataset", verify);
-  c->add_flag("--fix", a->fix, "drop what is bad, stale or orphaned and build what is missing");
-  c->footer(
+  c = add(cache, action, a, "verify", "check every record and every .npy file against the dataset", verify);
+  c.add_flag("--fix", a->fix, "drop what is bad, stale or orphaned and build what is missing");
+  c.footer(
       "Exit code 1 when something is wrong (with --fix: still wrong).\nExamples:\n  penstock cache verify "
       "data/en\n"
       "  penstock cache verify data/en --fix --json");
 
   a = make();
-  c = add(*cache, action, a, "export", "write what the feed would deliver as .npy files", export_arrays);
-  a->npy = c->add_option("--npy", a->npy_folder, "OUT/mels/<id>.npy, OUT/tokens/<id>.npy")
-               ->type_name("OUT")
-               ->expected(0, 1);
-  c->add_option("--output", a->output, "the folder, where --npy has none")->type_name("OUT");
-  c->footer(
+  c = add(cache, action, a, "export", "write what the feed would deliver as .npy files", export_arrays);
+  a->npy = c.add_option("--npy", a->npy_folder, "OUT/mels/<id>.npy, OUT/tokens/<id>.npy")
+               .type_name("OUT")
+               .expected(0, 1);
+  c.add_option("--output", a->output, "the folder, where --npy has none").type_name("OUT");
+  c.footer(
       "Examples:\n  penstock cache export data/en --npy features\n"
       "  penstock cache export data/en --npy features --cache-type float16 --mel-layout bins_first");
 
   a = make();
-  c = add(*cache, action, a, "list", "the packs of a dataset: parameters, size, age", list);
-  c->footer("Examples:\n  penstock cache list data/en\n  penstock cache list data/en --json");
+  c = add(cache, action, a, "list", "the packs of a dataset: parameters, size, age", list);
+  c.footer("Examples:\n  penstock cache list data/en\n  penstock cache list data/en --json");
 
   a = make();
-  c = add(*cache, action, a, "prune", "remove what is stale or unused; says what, and does it with --yes",
+  c = add(cache, action, a, "prune", "remove what is stale or unused; says what, and does it with --yes",
           prune);
-  c->add_option("--unused-days", a->unused_days,
-                "other configurations' packs that no feed has opened for so long go")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  c->add_flag("--yes", a->yes, "do it");
-  c->footer(
-      "Examples:\n  penstock cache prune data/en\n  penstock cache prune data/en --unused-days 7 --yes");
+  c.add_option("--unused-days", a->unused_days,
+               "other configurations' packs that no feed has opened for so long go")
+      .range(0.0, 1e6)
+      .show_default();
+  c.add_flag("--yes", a->yes, "do it");
+  c.footer("Examples:\n  penstock cache prune data/en\n  penstock cache prune data/en --unused-days 7 --yes");
 }
 
 }  // namespace penstock::cli

@@ -11,7 +11,7 @@
 namespace penstock::cli {
 namespace {
 
-constexpr double left = 52, right = 14, top = 12, bottom = 26;
+constexpr double margin_left = 52, margin_right = 14, margin_top = 12, margin_bottom = 26;
 constexpr std::size_t most_tips = 240;  // places where the pointer finds something
 
 /// Points that fall on the same pixels.
@@ -84,10 +84,12 @@ std::pair<const char*, double> time_unit(double span) {
 /// The drawing area, and where a value lies in it.
 struct Frame {
   double width, height, x0, x1, y0, y1;
-  [[nodiscard]] double x(double v) const { return left + (v - x0) / (x1 - x0) * (width - left - right); }
+  [[nodiscard]] double x(double v) const {
+    return margin_left + (v - x0) / (x1 - x0) * (width - margin_left - margin_right);
+  }
   [[nodiscard]] double y(double v) const {
     const double share = std::clamp((v - y0) / (y1 - y0), 0.0, 1.0);
-    return height - bottom - share * (height - top - bottom);
+    return height - margin_bottom - share * (height - margin_top - margin_bottom);
   }
 };
 
@@ -107,10 +109,10 @@ std::string axes(const Frame& f, Unit x_unit, Unit y_unit) {
   std::string out = "<g class=\"grid\">";
   const std::vector<double> rows = ticks(f.y0, f.y1, 5);
   for (const double v : rows)
-    out += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\"/>", left, f.y(v), f.width - right);
+    out += fmt::format("<path d=\"M{:.1f} {:.1f}H{:.1f}\"/>", margin_left, f.y(v), f.width - margin_right);
   out += "</g><g class=\"axis\">";
   for (const double v : rows)
-    out += label(left - 6, f.y(v) + 4, "end",
+    out += label(margin_left - 6, f.y(v) + 4, "end",
                  v == rows.back()          ? text_of(v, y_unit)
                  : y_unit == Unit::percent ? fmt::format("{:.3g}", v * 100)
                                            : short_number(v));
@@ -119,8 +121,8 @@ std::string axes(const Frame& f, Unit x_unit, Unit y_unit) {
   const std::vector<double> places = ticks(f.x0 / scale, f.x1 / scale, static_cast<int>(f.width / 75));
   for (const double v : places) {
     const double x = f.x(v * scale);
-    const bool last = x > f.width - right - 20;
-    out += label(last ? f.width - right : x, f.height - 8, last ? "end" : "middle",
+    const bool last = x > f.width - margin_right - 20;
+    out += label(last ? f.width - margin_right : x, f.height - 8, last ? "end" : "middle",
                  v == places.back() ? fmt::format("{} {}", short_number(v), unit) : short_number(v));
   }
   return out + "</g>";
@@ -167,12 +169,13 @@ std::string stacked_paths(const Frame& f, const LineChart& chart,
                           const std::vector<std::vector<Column>>& columns) {
   std::string out;
   std::vector<double> base(columns.front().size(), 0);
-  const double slot = (f.width - left - right) / static_cast<double>(std::max<std::size_t>(1, base.size()));
+  const double slot =
+      (f.width - margin_left - margin_right) / static_cast<double>(std::max<std::size_t>(1, base.size()));
   const double bar = slot > 4 ? slot * 0.8 : slot + 0.15;  // thin ones touch
   for (std::size_t l = 0; l < columns.size(); ++l) {
     std::string path;
     for (std::size_t i = 0; i < base.size() && i < columns[l].size(); ++i) {
-      const double x = left + slot * (static_cast<double>(i) + 0.5) - bar / 2, from = f.y(base[i]);
+      const double x = margin_left + slot * (static_cast<double>(i) + 0.5) - bar / 2, from = f.y(base[i]);
       base[i] += columns[l][i].mean;
       path += fmt::format("M{:.1f} {:.1f}V{:.1f}h{:.2f}V{:.1f}Z", x, from, f.y(base[i]), bar, from);
     }
@@ -199,8 +202,9 @@ std::string tips(const Frame& f, const LineChart& chart, const std::vector<std::
       if (near->high > near->low)
         text += fmt::format(" ({} – {})", text_of(near->low, chart.y), text_of(near->high, chart.y));
     }
-    const double at = chart.stacked ? left + (static_cast<double>(i) + 0.5) * (f.width - left - right) /
-                                                 static_cast<double>(longest->size())
+    const double at = chart.stacked ? margin_left + (static_cast<double>(i) + 0.5) *
+                                                        (f.width - margin_left - margin_right) /
+                                                        static_cast<double>(longest->size())
                                     : f.x(x);
     out.push_back({std::round(at * 10) / 10, text});
   }
@@ -270,7 +274,7 @@ std::string draw(const LineChart& chart, int width) {
       if (std::isfinite(p.y)) low = std::min(low, p.y);
     }
   if (!(x1 > x0)) x0 -= 0.5, x1 = x0 + 1;
-  const auto pixels = static_cast<std::size_t>(width - left - right);
+  const auto pixels = static_cast<std::size_t>(width - margin_left - margin_right);
   std::vector<std::vector<Column>> columns;
   columns.reserve(chart.lines.size());
   for (const Line& line : chart.lines)
@@ -285,7 +289,7 @@ std::string draw(const LineChart& chart, int width) {
   out += axes(f, chart.x, chart.y);
   for (const Mark& mark : chart.marks)
     out += fmt::format("<path class=\"mark {}\" d=\"M{:.1f} {:.1f}V{:.1f}\"/>", tone_class(mark.tone),
-                       f.x(mark.x), top, f.height - bottom);
+                       f.x(mark.x), margin_top, f.height - margin_bottom);
   if (chart.stacked) {
     out += stacked_paths(f, chart, columns);
   } else {
@@ -345,12 +349,12 @@ std::string draw(const HistogramChart& chart, int width) {
     if (counts[i] == 0) continue;
     const double from = low + slot * static_cast<double>(i);
     const bool last = cut && i + 1 == bins;
-    const double x = f.x(from) + 0.75, y = std::min(f.y(counts[i]), f.height - bottom - 1);
+    const double x = f.x(from) + 0.75, y = std::min(f.y(counts[i]), f.height - margin_bottom - 1);
     out += fmt::format(
         "<rect class=\"fill {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>{} – "
         "{}: {:.0f}</title></rect>",
         tone_class(last ? Tone::data : Tone::compute), x, y, f.x(from + slot) - f.x(from) - 1.5,
-        f.height - bottom - y, text_of(from, chart.x),
+        f.height - margin_bottom - y, text_of(from, chart.x),
         last ? escaped(chart.more) : text_of(from + slot, chart.x), counts[i]);
   }
   return out + "</svg>";

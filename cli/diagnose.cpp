@@ -16,8 +16,8 @@
 namespace penstock::cli {
 namespace {
 
-struct Arguments {
-  CLI::App* app = nullptr;
+struct DiagnoseArguments {
+  Command command;
   std::unique_ptr<ConfigFlags> flags;
   DatasetArguments dataset;
   std::string run;
@@ -26,18 +26,16 @@ struct Arguments {
 };
 
 /// Three questions, one at a time: what belongs to another one is refused.
-void refuse_others(const CLI::App& c, const std::string& question, const std::vector<std::string>& its) {
-  for (const CLI::Option* option : c.get_options())
-    if (option->count() > 0 && option->get_name() != "--json" &&
-        std::ranges::find(its, option->get_name()) == its.end())
-      throw Error(
-          fmt::format("{} does not go with {}: ask one question at a time", option->get_name(), question));
+void refuse_others(const Command& c, const std::string& question, const std::vector<std::string>& its) {
+  for (const Option& option : c.options())
+    if (option.given() && option.name() != "--json" && std::ranges::find(its, option.name()) == its.end())
+      throw Error(fmt::format("{} does not go with {}: ask one question at a time", option.name(), question));
 }
 
-int run(Arguments& a) {
+int run_diagnose(DiagnoseArguments& a) {
   const bool command = !a.wrap.command.empty();
-  if (command) refuse_others(*a.app, "-- COMMAND", {"--source", "--duration"});
-  if (!a.run.empty()) refuse_others(*a.app, "--run", {"--run"});
+  if (command) refuse_others(a.command, "-- COMMAND", {"--source", "--duration"});
+  if (!a.run.empty()) refuse_others(a.command, "--run", {"--run"});
   if (!command && (!a.wrap.source.empty() || a.wrap.duration > 0))
     throw Error(
         "--source and --duration belong to a command: penstock diagnose --source DIR -- python train.py");
@@ -46,7 +44,7 @@ int run(Arguments& a) {
     a.wrap.json = a.json;
     return diagnose_command(a.wrap);
   }
-  if (std::ranges::none_of(a.app->get_options(), [](const CLI::Option* o) { return o->count() > 0; }))
+  if (std::ranges::none_of(a.command.options(), &Option::given))
     throw Error(
         "what shall be diagnosed? A dataset: DIR, a run: --run RUN, or a command: -- python train.py");
   a.dataset.flags = a.flags.get();
@@ -54,41 +52,38 @@ int run(Arguments& a) {
   return diagnose_dataset(a.dataset);
 }
 
-void add_dataset_flags(CLI::App& c, DatasetArguments& d) {
+void add_dataset_flags(const Command& c, DatasetArguments& d) {
   c.add_option("--step-ms", d.step_ms,
                "what your device takes for a step of the largest shape; others scale with their frames")
-      ->capture_default_str();
+      .show_default();
   c.add_option("--compile-ms", d.compile_ms,
                "what it takes for a shape that it has not seen (with `shapes: dynamic`)")
-      ->capture_default_str();
+      .show_default();
   c.add_option("--num-batches", d.num_batches, "how many at least; it goes on for 2 s, and ends after 20")
-      ->capture_default_str();
-  CLI::Option* const apply =
+      .show_default();
+  const Option apply =
       c.add_flag("--apply", d.apply, "write the first change that a setting can make, and measure again");
-  c.add_option("-o,--output", d.output, "what --apply writes")
-      ->type_name("FILE")
-      ->capture_default_str()
-      ->needs(apply);
-  c.add_flag("--force", d.force, "overwrite it")->needs(apply);
+  c.add_option("-o,--output", d.output, "what --apply writes").type_name("FILE").show_default().needs(apply);
+  c.add_flag("--force", d.force, "overwrite it").needs(apply);
 }
 
 }  // namespace
 
-void add_diagnose(CLI::App& app, Action& action, const std::vector<std::string>& command) {
-  auto a = std::make_shared<Arguments>();
+void add_diagnose(const Command& app, Action& action, const std::vector<std::string>& command) {
+  auto a = std::make_shared<DiagnoseArguments>();
   a->wrap.command = command;
-  CLI::App* c = app.add_subcommand("diagnose", "why does my device starve, and what will fix it?");
-  a->app = c;
-  a->flags = std::make_unique<ConfigFlags>(*c);
-  add_dataset_flags(*c, a->dataset);
-  c->add_option("--run", a->run, "a finished or running job: judge its log")->type_name("RUN");
-  c->add_option("--source", a->wrap.source, "with -- COMMAND: also what penstock scan finds in these sources")
-      ->type_name("PATH");
-  c->add_option("--duration", a->wrap.duration, "with -- COMMAND: end it after so many seconds")
-      ->type_name("S")
-      ->check(CLI::Range(1.0, 1e9));
-  c->add_flag("--json", a->json, "the result for programs");
-  c->footer(
+  const Command c = app.add_command("diagnose", "why does my device starve, and what will fix it?");
+  a->command = c;
+  a->flags = std::make_unique<ConfigFlags>(c);
+  add_dataset_flags(c, a->dataset);
+  c.add_option("--run", a->run, "a finished or running job: judge its log").type_name("RUN");
+  c.add_option("--source", a->wrap.source, "with -- COMMAND: also what penstock scan finds in these sources")
+      .type_name("PATH");
+  c.add_option("--duration", a->wrap.duration, "with -- COMMAND: end it after so many seconds")
+      .type_name("S")
+      .range(1.0, 1e9);
+  c.add_flag("--json", a->json, "the result for programs");
+  c.footer(
       "-- COMMAND runs any training command as it is, watches it from outside and, where it is Python, its "
       "main\n"
       "thread from inside. Its exit code is passed on.\n"
@@ -98,7 +93,7 @@ void add_diagnose(CLI::App& app, Action& action, const std::vector<std::string>&
       "  penstock diagnose --run runs/first\n"
       "  penstock diagnose -- python train.py --epochs 1\n"
       "  penstock diagnose --duration 60 --source src -- torchrun --nproc-per-node 2 train.py");
-  c->callback([a, &action] { action = [a] { return run(*a); }; });
+  c.runs(action, [a] { return run_diagnose(*a); });
 }
 
 }  // namespace penstock::cli

@@ -20,6 +20,7 @@
 #include "cli/py_spy.h"
 #include "cli/sampler_text.h"
 #include "cli/terminal.h"
+#include "penstock/core/clock.h"
 #include "penstock/core/error.h"
 #include "penstock/monitor/command_diagnosis.h"
 #include "penstock/monitor/gpu.h"
@@ -73,9 +74,9 @@ class SamplerFolder {
 };
 
 /// What can be seen from outside.
-class Watch {
+class CommandWatch {
  public:
-  explicit Watch(int process) : tree_(process) { sample(); }
+  explicit CommandWatch(int process) : tree_(process) { sample(); }
 
   CommandSample sample() {
     const SystemSample machine = machine_.sample();
@@ -138,8 +139,6 @@ class Watch {
   std::set<int> ids_;
 };
 
-using Clock = std::chrono::steady_clock;
-
 /// Waits until then, or until the command's end (true), and gives it the signals that come for us.
 bool ends_until(Clock::time_point until, Child& child, Signals& signals) {
   while (!child.ended() && Clock::now() < until) {
@@ -175,7 +174,7 @@ void end(Child& child, Signals& signals, const std::set<int>& processes) {
 /// at what the sampler is not in after more than the time that a start of Python takes.
 bool watch(Child& child, Signals& signals, double duration, const SamplerFolder& folder,
            std::vector<CommandSample>& samples, std::optional<PySpy>& spy) {
-  Watch watch(child.id());
+  CommandWatch watch(child.id());
   const auto begun = Clock::now();
   while (!ends_until(Clock::now() + std::chrono::milliseconds(250), child, signals)) {
     samples.push_back(watch.sample());

@@ -2,10 +2,10 @@
 #pragma once
 #include <list>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "cli/command.h"
 #include "penstock/core/config.h"
 
 namespace penstock::cli {
@@ -15,7 +15,8 @@ namespace penstock::cli {
 class ConfigFlags {
  public:
   /// `own`: keys whose flag the command defines itself. `trainer`: the trainer's keys have flags too.
-  explicit ConfigFlags(CLI::App& command, const std::vector<std::string>& own = {}, bool trainer = false);
+  explicit ConfigFlags(const Command& command, const std::vector<std::string>& own = {},
+                       bool trainer = false);
 
   /// File and flags together. Notes (other spellings, retired keys) go to stderr.
   /// With --print-config it prints the settings and returns false: there is nothing more to do.
@@ -30,9 +31,9 @@ class ConfigFlags {
  private:
   struct Flag {
     std::string key, value, origin;
-    CLI::Option* option = nullptr;
+    Option option;
   };
-  void add(CLI::App& command, const std::string& key, bool boolean, const std::string& help,
+  void add(const Command& command, const std::string& key, bool boolean, const std::string& help,
            const std::string& group);
 
   std::string folder_, file_;
@@ -40,5 +41,8 @@ class ConfigFlags {
   std::vector<Flag> defaults_;
   std::list<Flag> flags_;  // a list: CLI11 keeps references to the values
 };
+
+/// What --mode calls it: live, cached or auto.
+std::string_view mode_name(PreprocessingMode mode);
 
 }  // namespace penstock::cli

@@ -17,13 +17,13 @@
 namespace penstock::cli {
 namespace {
 
-struct Arguments {
+struct InfoArguments {
   std::unique_ptr<ConfigFlags> flags;
   bool rescan = false;
   bool json = false;
 };
 
-std::string printable(std::uint32_t c) {
+std::string character_text(std::uint32_t c) {
   if (c < 0x20 || c == 0x7f || c == ' ' || (c >= 0x80 && c < 0xa0) || (c >= 0x200b && c <= 0x200f) ||
       c == 0xfeff)
     return fmt::format("U+{:04X}", c);
@@ -102,7 +102,7 @@ void print_text(const Dataset& dataset, const Config& config, const DatasetInfo&
   print_problems("unreadable:", s.unreadable);
   print_problems("rejected:", s.rejected);
   fmt::print("\n{} characters:", dataset.index.characters().size());
-  for (const CharacterCount& c : dataset.index.characters()) fmt::print(" {}", printable(c.character));
+  for (const CharacterCount& c : dataset.index.characters()) fmt::print(" {}", character_text(c.character));
   fmt::print("\n\n");
   print_shapes(dataset, config, s.shapes);
   if (s.packs.empty()) return fmt::print("\nNo cache (`penstock cache build` makes one)\n");
@@ -110,7 +110,7 @@ void print_text(const Dataset& dataset, const Config& config, const DatasetInfo&
   print_packs(s.packs);
 }
 
-int run(const Arguments& a) {
+int run_info(const InfoArguments& a) {
   Config config;
   if (!a.flags->load(config)) return 0;
   ProgressBar progress("indexing");
@@ -130,16 +130,17 @@ int run(const Arguments& a) {
 
 }  // namespace
 
-void add_info(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
-  CLI::App* c = app.add_subcommand("info", "what a dataset holds, its problems, and the shapes it would get");
-  a->flags = std::make_unique<ConfigFlags>(*c);
-  c->add_flag("--rescan", a->rescan, "read every audio file's header again");
-  c->add_flag("--json", a->json, "the result for programs");
-  c->footer(
+void add_info(const Command& app, Action& action) {
+  auto a = std::make_shared<InfoArguments>();
+  const Command c =
+      app.add_command("info", "what a dataset holds, its problems, and the shapes it would get");
+  a->flags = std::make_unique<ConfigFlags>(c);
+  c.add_flag("--rescan", a->rescan, "read every audio file's header again");
+  c.add_flag("--json", a->json, "the result for programs");
+  c.footer(
       "Exit code 1 when a file is unreadable.\nExamples:\n  penstock info data/LJSpeech-1.1\n  penstock info "
       "data/en --max-mel-frames 800 --json\n  penstock info data/en --batch-size auto --device-memory 8GB");
-  c->callback([a, &action] { action = [a] { return run(*a); }; });
+  c.runs(action, [a] { return run_info(*a); });
 }
 
 }  // namespace penstock::cli

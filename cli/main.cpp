@@ -1,18 +1,16 @@
 // penstock: one program, a file per subcommand.
-#include <CLI/CLI.hpp>
-
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/run.h"
 
 int main(int argc, char** argv) {
   using namespace penstock;
-  CLI::App app{
+  cli::Program program(
       "Penstock feeds speech to an accelerator: a dataset on disk becomes full batches of a few fixed "
       "shapes.",
-      "penstock"};
-  app.set_version_flag("--version", PENSTOCK_VERSION);
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
+      "penstock", PENSTOCK_VERSION);
+  const cli::Command app = program.command();
+  app.require_command();
   cli::Action action;
   cli::add_synth(app, action);
   cli::add_info(app, action);
@@ -24,5 +22,5 @@ int main(int argc, char** argv) {
   cli::add_report(app, action);
   cli::add_train(app, action);
   cli::add_scan(app, action);
-  return cli::run(app, argc, argv, action);
+  return program.run(argc, argv, action);
 }

@@ -19,6 +19,7 @@
 #include "cli/monitor_view.h"
 #include "cli/screen.h"
 #include "cli/terminal.h"
+#include "penstock/core/clock.h"
 #include "penstock/core/error.h"
 #include "penstock/monitor/system_log.h"
 #include "penstock/monitor/utilisation.h"
@@ -27,16 +28,14 @@ namespace penstock::cli {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
-struct Arguments {
+struct MonitorArguments {
   std::string log_file, run;
   double duration = 0, interval = 0.1;
   bool json = false;
   std::vector<std::string> command;
 };
 
-double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 Clock::duration duration_of(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
@@ -145,7 +144,7 @@ class History {
 /// All of one watch.
 class Watch {
  public:
-  explicit Watch(const Arguments& a)
+  explicit Watch(const MonitorArguments& a)
       : a_(a),
         view_(a.command.empty() ? (a.run.empty() ? "this machine" : a.run)
                                 : fmt::format("{}", fmt::join(a.command, " "))),
@@ -334,7 +333,7 @@ class Watch {
     return out;
   }
 
-  const Arguments& a_;
+  const MonitorArguments& a_;
   Signals signals_;  // before anything that may start a thread
   MonitorView view_;
   SystemSampler machine_;
@@ -355,31 +354,31 @@ class Watch {
 
 }  // namespace
 
-void add_monitor(CLI::App& app, Action& action, const std::vector<std::string>& command) {
-  auto a = std::make_shared<Arguments>();
+void add_monitor(const Command& app, Action& action, const std::vector<std::string>& command) {
+  auto a = std::make_shared<MonitorArguments>();
   a->command = command;
-  CLI::App* c = app.add_subcommand("monitor", "GPUs, CPU, memory and disk, live; alone or around a command");
-  c->add_option("--log-file", a->log_file, "every sample into a file, .csv or .jsonl, behind what is there")
-      ->type_name("FILE");
-  c->add_option("--duration", a->duration, "seconds (default: until Ctrl-C, or the command's end)")
-      ->check(CLI::Range(0.1, 1e9))
-      ->type_name("S");
-  c->add_option("--interval", a->interval, "seconds between samples")
-      ->check(CLI::Range(0.05, 3600.0))
-      ->capture_default_str()
-      ->type_name("S");
-  c->add_option("--run", a->run,
-                "show a run's AU, ring and retraces too, and add samples of the machine to its log")
-      ->type_name("RUN");
-  c->add_flag("--json", a->json, "only the analysis at the end, for programs");
-  c->footer(
+  const Command c = app.add_command("monitor", "GPUs, CPU, memory and disk, live; alone or around a command");
+  c.add_option("--log-file", a->log_file, "every sample into a file, .csv or .jsonl, behind what is there")
+      .type_name("FILE");
+  c.add_option("--duration", a->duration, "seconds (default: until Ctrl-C, or the command's end)")
+      .range(0.1, 1e9)
+      .type_name("S");
+  c.add_option("--interval", a->interval, "seconds between samples")
+      .range(0.05, 3600.0)
+      .show_default()
+      .type_name("S");
+  c.add_option("--run", a->run,
+               "show a run's AU, ring and retraces too, and add samples of the machine to its log")
+      .type_name("RUN");
+  c.add_flag("--json", a->json, "only the analysis at the end, for programs");
+  c.footer(
       "At its end it says how busy the GPUs were (without any: the CPU), whether they swung, and what to run "
       "next.\n"
       "Around a command it passes signals on and returns the command's exit code.\n\n"
       "Examples:\n  penstock monitor\n  penstock monitor --run runs/first\n"
       "  penstock monitor --duration 60 --log-file gpu.csv\n"
       "  penstock monitor --log-file gpu.jsonl -- python train.py --epochs 3");
-  c->callback([a, &action] { action = [a] { return Watch(*a).go_on(); }; });
+  c.runs(action, [a] { return Watch(*a).go_on(); });
 }
 
 }  // namespace penstock::cli

@@ -29,7 +29,7 @@ using nlohmann::json;
 
 constexpr int picture_width = 760;
 
-struct Arguments {
+struct ReportArguments {
   std::string run, output, language = "en", pictures;
   bool json = false;
 };
@@ -136,7 +136,7 @@ std::vector<std::string> write_pictures(const ReportPage& page, const fs::path& 
   return written;
 }
 
-int run(const Arguments& a) {
+int run_report(const ReportArguments& a) {
   const fs::path folder = a.run;
   const RunRecords records = read_run(folder);
   const fs::path output = a.output.empty() ? folder / "report.html" : fs::path(a.output);
@@ -168,21 +168,21 @@ int run(const Arguments& a) {
 
 }  // namespace
 
-void add_report(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
-  CLI::App* c = app.add_subcommand("report", "a run's findings and pictures in one HTML file");
-  c->add_option("RUN", a->run, "the run's folder, of train --run or bench --run")->required();
-  c->add_option("-o,--output", a->output, "the page (default: RUN/report.html)")->type_name("FILE");
-  c->add_option("--lang", a->language, "en, or fa: in Persian, right to left")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"en", "fa"}));
-  c->add_option("--png", a->pictures, "each picture alone into this folder (by rsvg-convert or chromium)")
-      ->type_name("DIR");
-  c->add_flag("--json", a->json, "what was found and written, for programs");
-  c->footer(
+void add_report(const Command& app, Action& action) {
+  auto a = std::make_shared<ReportArguments>();
+  const Command c = app.add_command("report", "a run's findings and pictures in one HTML file");
+  c.add_option("RUN", a->run, "the run's folder, of train --run or bench --run").required();
+  c.add_option("-o,--output", a->output, "the page (default: RUN/report.html)").type_name("FILE");
+  c.add_option("--lang", a->language, "en, or fa: in Persian, right to left")
+      .show_default()
+      .one_of({"en", "fa"});
+  c.add_option("--png", a->pictures, "each picture alone into this folder (by rsvg-convert or chromium)")
+      .type_name("DIR");
+  c.add_flag("--json", a->json, "what was found and written, for programs");
+  c.footer(
       "A run that goes on is reported as far as it is.\nExamples:\n  penstock report runs/first\n"
       "  penstock report runs/first -o first.html --png pictures\n  penstock report runs/first --lang fa");
-  c->callback([a, &action] { action = [a] { return run(*a); }; });
+  c.runs(action, [a] { return run_report(*a); });
 }
 
 }  // namespace penstock::cli

@@ -1,19 +1,11 @@
-// What every program of ours does with its command line.
+// What one program of ours does with another one's command line.
 #pragma once
 #include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
-#include "cli/commands.h"
-
 namespace penstock::cli {
-
-/// Parses, runs what the chosen subcommand left in `action`, says what went wrong, and returns the exit code:
-/// 0, 1 (found a problem), 2 (misuse) or 128 + the number of the signal that interrupted it.
-int run(CLI::App& app, int argc, char** argv, const Action& action);
 
 /// Takes `-- COMMAND ...` off the arguments of a subcommand that wraps a command and has positionals of its
 /// own, which would take it. Empty when there is none.

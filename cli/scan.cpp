@@ -23,23 +23,20 @@ std::filesystem::path scan_folder() {
 
 }  // namespace
 
-void add_scan(CLI::App& app, Action& action) {
-  CLI::App* c = app.add_subcommand("scan", "what starves a device in Python sources, by file and line");
-  c->set_help_flag();  // the scanner's own
-  c->prefix_command();
-  c->callback([c, &action] {
-    action = [c]() -> int {
-      const std::filesystem::path folder = scan_folder();
-      std::vector<std::string> arguments = {"python3"};
-      if (folder.empty())  // another package may be on Python's own path
-        arguments.insert(arguments.end(), {"-m", "penstock.scan"});
-      else  // the folder alone: any Python can run it, also one that has no package of ours
-        arguments.push_back(folder.string());
-      for (std::string& argument : c->remaining()) arguments.push_back(std::move(argument));
-      become(std::move(arguments));
-      throw Error(
-          "python3 is neither beside this program nor on PATH: penstock scan needs Python 3.9 or later");
-    };
+void add_scan(const Command& app, Action& action) {
+  const Command c = app.add_command("scan", "what starves a device in Python sources, by file and line");
+  c.take_everything();  // the scanner has a --help of its own
+  c.runs(action, [c]() -> int {
+    const std::filesystem::path folder = scan_folder();
+    std::vector<std::string> arguments = {"python3"};
+    if (folder.empty())  // another package may be on Python's own path
+      arguments.insert(arguments.end(), {"-m", "penstock.scan"});
+    else  // the folder alone: any Python can run it, also one that has no package of ours
+      arguments.push_back(folder.string());
+    for (std::string& argument : c.everything()) arguments.push_back(std::move(argument));
+    become(std::move(arguments));
+    throw Error(
+        "python3 is neither beside this program nor on PATH: penstock scan needs Python 3.9 or later");
   });
 }
 

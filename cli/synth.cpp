@@ -13,13 +13,13 @@
 namespace penstock::cli {
 namespace {
 
-struct Arguments {
+struct SynthArguments {
   std::string folder;
   SynthOptions options;
   bool json = false;
 };
 
-int run(Arguments& a) {
+int run_synth(SynthArguments& a) {
   ProgressBar progress("speaking");
   a.options.threads = available_cpus();
   a.options.progress = [&](std::size_t done, std::size_t total) { progress.update(done, total); };
@@ -40,22 +40,22 @@ int run(Arguments& a) {
 
 }  // namespace
 
-void add_synth(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
-  CLI::App* c = app.add_subcommand("synth", "make a spoken test dataset in LJSpeech layout");
-  c->add_option("DIR", a->folder, "the folder to make")->required();
-  c->add_option("--clips", a->options.clips, "how many")->capture_default_str();
-  c->add_option("--seed", a->options.seed, "the same seed gives the same bytes")->capture_default_str();
-  c->add_option("--voice", a->options.voice, "an espeak-ng voice (en, fa, ...), or tone: needs no espeak-ng")
-      ->capture_default_str();
-  c->add_option("--speakers", a->options.speakers, "how many voices")->capture_default_str();
-  c->add_option("--format", a->options.format, "wav, flac, ogg or mp3")->capture_default_str();
-  c->add_option("--sample-rate", a->options.sample_rate, "Hz")->capture_default_str();
-  c->add_flag("--json", a->json, "the result for programs");
-  c->footer(
+void add_synth(const Command& app, Action& action) {
+  auto a = std::make_shared<SynthArguments>();
+  const Command c = app.add_command("synth", "make a spoken test dataset in LJSpeech layout");
+  c.add_option("DIR", a->folder, "the folder to make").required();
+  c.add_option("--clips", a->options.clips, "how many").show_default();
+  c.add_option("--seed", a->options.seed, "the same seed gives the same bytes").show_default();
+  c.add_option("--voice", a->options.voice, "an espeak-ng voice (en, fa, ...), or tone: needs no espeak-ng")
+      .show_default();
+  c.add_option("--speakers", a->options.speakers, "how many voices").show_default();
+  c.add_option("--format", a->options.format, "wav, flac, ogg or mp3").show_default();
+  c.add_option("--sample-rate", a->options.sample_rate, "Hz").show_default();
+  c.add_flag("--json", a->json, "the result for programs");
+  c.footer(
       "Examples:\n  penstock synth data/en --clips 1000\n  penstock synth data/fa --voice fa --speakers 4 "
       "--format flac");
-  c->callback([a, &action] { action = [a] { return run(*a); }; });
+  c.runs(action, [a] { return run_synth(*a); });
 }
 
 }  // namespace penstock::cli

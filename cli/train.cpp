@@ -38,27 +38,23 @@ bool is_of_python(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-void add_train(CLI::App& app, Action& action) {
+void add_train(const Command& app, Action& action) {
   for (const auto& [name, help] :
        {std::pair("train", "train a voice; goes on by itself where a run was stopped"),
         std::pair("retrace", "a few real steps: does every batch find its step planned?"),
         std::pair("say", "a WAV from a trained checkpoint")}) {
-    CLI::App* c = app.add_subcommand(name, help);
-    c->set_help_flag();  // the trainer's own
-    c->prefix_command();
-    c->callback([c, &action] {
-      action = [c]() -> int {
-        if (c->get_name() == "retrace" && is_of_python(c->remaining()))
-          become_retrace_of_python(c->remaining());
-        std::vector<std::string> arguments = {"penstock-train", c->get_name()};
-        for (std::string& argument : c->remaining()) arguments.push_back(std::move(argument));
-        become(std::move(arguments));
-        throw Error(fmt::format(
-            "penstock-train is neither beside this program ({}) nor on PATH: it is built where the torch "
-            "package is: pip install torch, then ./run build (or cmake -DPENSTOCK_TORCH=<the package's "
-            "folder>)",
-            program_folder().string()));
-      };
+    const Command c = app.add_command(name, help);
+    c.take_everything();  // the trainer has a --help of its own
+    c.runs(action, [c, name = std::string(name)]() -> int {
+      if (name == "retrace" && is_of_python(c.everything())) become_retrace_of_python(c.everything());
+      std::vector<std::string> arguments = {"penstock-train", name};
+      for (std::string& argument : c.everything()) arguments.push_back(std::move(argument));
+      become(std::move(arguments));
+      throw Error(fmt::format(
+          "penstock-train is neither beside this program ({}) nor on PATH: it is built where the torch "
+          "package is: pip install torch, then ./run build (or cmake -DPENSTOCK_TORCH=<the package's "
+          "folder>)",
+          program_folder().string()));
     });
   }
 }

@@ -26,14 +26,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t columns = 80;
+constexpr std::size_t page_columns = 80;
 
-struct Arguments {
+struct TuneArguments {
   std::unique_ptr<ConfigFlags> flags;
   double step_ms = 0, seconds = 0.7;
   std::string device, output = "penstock.yaml";
   bool json = false, force = false, build_cache = false, verify = true;
-  CLI::Option* verify_option = nullptr;
+  Option verify_option;
 };
 
 /// The name of the GPU in this machine, as its driver gives it; empty without one.
@@ -59,7 +59,7 @@ struct Subject {
 
 /// --device: where batches go, or a GPU's model. Then the settings that neither file nor flags give come from
 /// its starting point.
-void apply_device(Arguments& a, Subject& s) {
+void apply_device(TuneArguments& a, Subject& s) {
   std::string gpu;
   if (a.device == "cpu" || a.device == "simulated" || a.device.starts_with("cuda")) {
     a.flags->set("device", a.device, "--device");
@@ -115,7 +115,7 @@ void add_mode(Subject& s, PreprocessingMode mode, bool build) {
 }
 
 /// preprocessing_mode, where it is given, is the only one; precompute then builds, as it does in training.
-void open_modes(const Arguments& a, Subject& s) {
+void open_modes(const TuneArguments& a, Subject& s) {
   const bool fixed =
       s.given.is_set("preprocessing_mode") && s.config.preprocessing_mode != PreprocessingMode::automatic;
   const PreprocessingMode mode = s.config.preprocessing_mode;
@@ -153,10 +153,6 @@ struct Result {
   std::string unverified;  // why it was not measured
 };
 
-std::string_view mode_name(PreprocessingMode mode) {
-  return mode == PreprocessingMode::runtime ? "live" : "cached";
-}
-
 Config with(const Config& config, const TuneSetting& setting) {
   Config c = config;
   c.preprocessing_mode = setting.mode;
@@ -167,7 +163,7 @@ Config with(const Config& config, const TuneSetting& setting) {
 }
 
 /// What filling costs each mode; `step_ms` as in MeasureOptions, 0 for any.
-void measure(const Arguments& a, std::span<TuneMode> modes, int most_workers, double step_ms,
+void measure(const TuneArguments& a, std::span<TuneMode> modes, int most_workers, double step_ms,
              const Machine& machine) {
   std::vector<Config> configs;
   for (const TuneMode& m : modes) configs.push_back(m.config);
@@ -184,7 +180,7 @@ void measure(const Arguments& a, std::span<TuneMode> modes, int most_workers, do
 }
 
 /// Predicts what was chosen again, by what filling costs in its own ring and shapes.
-void refine(const Arguments& a, const Subject& s, Result& r, std::int64_t steps, const Machine& machine) {
+void refine(const TuneArguments& a, const Subject& s, Result& r, std::int64_t steps, const Machine& machine) {
   const TuneSetting c = r.chosen.setting;
   TuneMode mode = *std::ranges::find(s.modes, c.mode, [](const TuneMode& m) { return m.cost.mode; });
   mode.config = with(mode.config, c);
@@ -195,10 +191,10 @@ void refine(const Arguments& a, const Subject& s, Result& r, std::int64_t steps,
 }
 
 /// Runs what was chosen for some seconds. A slow device is only run when that is asked for.
-void verify(const Arguments& a, const Subject& s, Result& r, std::int64_t predicted_steps) {
+void verify(const TuneArguments& a, const Subject& s, Result& r, std::int64_t predicted_steps) {
   const double aim = 7 * a.seconds, most = 4 * aim;
   constexpr std::int64_t least = 60;
-  const bool asked = a.verify_option->count() > 0;
+  const bool asked = a.verify_option.given();
   if (!a.verify) return;
   const double cycle = r.chosen.predicted.seconds / static_cast<double>(predicted_steps - 1);
   const auto steps = std::clamp(static_cast<std::int64_t>(aim / cycle), least, 10'000L);
@@ -258,7 +254,7 @@ json line_json(const TuneLine& l) {
           {"frames_per_second", l.predicted.frames_per_second}};
 }
 
-json result_json(const Arguments& a, const Subject& s, const Result& r) {
+json result_json(const TuneArguments& a, const Subject& s, const Result& r) {
   json measured = json::array(), lines = json::array();
   for (const TuneMode& m : s.modes)
     for (const ModeCost::Point& p : m.cost.points)
@@ -300,7 +296,7 @@ std::string with_fewer(const Result& r) {
   return less ? fmt::format("{}: {:.2f}", workers_text(less->setting.workers), less->predicted.au) : "";
 }
 
-std::string verdict(const Arguments& a, const Result& r) {
+std::string verdict(const TuneArguments& a, const Result& r) {
   constexpr double busy = 0.95;
   const TuneSetting& c = r.chosen.setting;
   const std::string setting =
@@ -322,12 +318,12 @@ std::string speed_text(const ModeCost& cost) {
   return out;
 }
 
-void print_text(const Arguments& a, const Subject& s, const Result& r) {
+void print_text(const TuneArguments& a, const Subject& s, const Result& r) {
   if (s.start) fmt::print("starting point: configs/{}.yaml\n", s.start->name);
   fmt::print("filling at full speed, {}, batches of {}\n", count_text(available_cpus(), "CPU"),
              s.config.batch_size == 0 ? "what fits" : std::to_string(s.config.batch_size));
   for (const TuneMode& m : s.modes)
-    fmt::print("{}", indented(wrapped(speed_text(m.cost), columns - 2), "  "));
+    fmt::print("{}", indented(wrapped(speed_text(m.cost), page_columns - 2), "  "));
   fmt::print("\nmode    workers  depth  shapes  padding     AU  useful frames/s\n");
   for (const TuneLine& l : shown_lines(r))
     fmt::print("{:<7} {:>7} {:>6} {:>7} {:>6.1f} % {:>6.3f} {:>16.0f}{}\n", mode_name(l.setting.mode),
@@ -335,7 +331,7 @@ void print_text(const Arguments& a, const Subject& s, const Result& r) {
                l.setting.shapes == 0 ? "dynamic" : std::to_string(l.setting.shapes),
                l.predicted.padding * 100, l.predicted.au, l.predicted.frames_per_second,
                l.setting == r.chosen.setting ? "  <- written" : "");
-  fmt::print("\n{}", wrapped(verdict(a, r), columns));
+  fmt::print("\n{}", wrapped(verdict(a, r), page_columns));
   if (r.measured)
     fmt::print("run for real, {} steps: AU {:.3f} (predicted {:.3f})\n", r.measured->steps, r.measured->au,
                r.chosen.predicted.au);
@@ -343,9 +339,9 @@ void print_text(const Arguments& a, const Subject& s, const Result& r) {
     fmt::print("{}",
                wrapped("these differ by more than 0.05: something else used the CPUs or the disk; run tune "
                        "again on a quiet machine",
-                       columns));
+                       page_columns));
   for (const std::string& line : {r.unverified, s.no_cache})
-    if (!line.empty()) fmt::print("{}", wrapped(line, columns));
+    if (!line.empty()) fmt::print("{}", wrapped(line, page_columns));
   fmt::print("written to {}\n", a.output);
 }
 
@@ -386,7 +382,7 @@ std::map<std::string, std::string> reasons(const Subject& s, const Result& r) {
                   s.start ? "from configs/" + s.start->name + ".yaml" : "the default")}};
 }
 
-std::string file_text(const Arguments& a, const Subject& s, const Result& r) {
+std::string file_text(const TuneArguments& a, const Subject& s, const Result& r) {
   const TuneMode& mode =
       *std::ranges::find(s.modes, r.chosen.setting.mode, [](const TuneMode& m) { return m.cost.mode; });
   Config config = with(s.config, r.chosen.setting);
@@ -416,7 +412,7 @@ std::string file_text(const Arguments& a, const Subject& s, const Result& r) {
   return out;
 }
 
-int run(Arguments& a) {
+int run_tune(TuneArguments& a) {
   Subject s;
   apply_device(a, s);
   if (!a.flags->load(s.config)) return 0;
@@ -450,34 +446,34 @@ int run(Arguments& a) {
 
 }  // namespace
 
-void add_tune(CLI::App& app, Action& action) {
-  auto a = std::make_shared<Arguments>();
-  CLI::App* c = app.add_subcommand("tune", "find the least that keeps a device busy, and write it down");
-  a->flags = std::make_unique<ConfigFlags>(*c, std::vector<std::string>{"device"});
-  c->add_option("--step-ms", a->step_ms,
-                "what the device's step takes with the largest batch; others take less, by padded frames")
-      ->required()
-      ->check(CLI::Range(0.01, 1e6));
-  c->add_option("--device", a->device,
-                "a GPU to start from (rtx4090, \"RTX 4090\", a100, ...), or where batches go: cpu | cuda | "
-                "cuda:N | simulated")
-      ->type_name("NAME");
-  c->add_option("-o,--output", a->output, "the file to write")->type_name("FILE")->capture_default_str();
-  c->add_option("--seconds", a->seconds, "of each measurement: longer ones are better")
-      ->check(CLI::Range(0.01, 60.0))
-      ->capture_default_str();
-  c->add_flag("--force", a->force, "write over an existing file");
-  c->add_flag("--build-cache", a->build_cache, "build what is missing of the cache and measure it too");
+void add_tune(const Command& app, Action& action) {
+  auto a = std::make_shared<TuneArguments>();
+  const Command c = app.add_command("tune", "find the least that keeps a device busy, and write it down");
+  a->flags = std::make_unique<ConfigFlags>(c, std::vector<std::string>{"device"});
+  c.add_option("--step-ms", a->step_ms,
+               "what the device's step takes with the largest batch; others take less, by padded frames")
+      .required()
+      .range(0.01, 1e6);
+  c.add_option("--device", a->device,
+               "a GPU to start from (rtx4090, \"RTX 4090\", a100, ...), or where batches go: cpu | cuda | "
+               "cuda:N | simulated")
+      .type_name("NAME");
+  c.add_option("-o,--output", a->output, "the file to write").type_name("FILE").show_default();
+  c.add_option("--seconds", a->seconds, "of each measurement: longer ones are better")
+      .range(0.01, 60.0)
+      .show_default();
+  c.add_flag("--force", a->force, "write over an existing file");
+  c.add_flag("--build-cache", a->build_cache, "build what is missing of the cache and measure it too");
   a->verify_option =
-      c->add_flag("--verify,!--no-verify", a->verify,
-                  "run what was chosen for real and compare (default, where it takes seconds; --no-verify)");
-  c->add_flag("--json", a->json, "the result for programs");
-  c->footer(
+      c.add_flag("--verify,!--no-verify", a->verify,
+                 "run what was chosen for real and compare (default, where it takes seconds; --no-verify)");
+  c.add_flag("--json", a->json, "the result for programs");
+  c.footer(
       "Keys that a flag or the file gives (--num-workers, --shapes, --preprocessing-mode, ...) are not "
       "varied.\nExamples:\n  penstock tune data/en --step-ms 50\n"
       "  penstock tune data/en --step-ms 120 --device rtx4090 -o tuned.yaml\n"
       "  penstock tune data/en --step-ms 10 --build-cache --force");
-  c->callback([a, &action] { action = [a] { return run(*a); }; });
+  c.runs(action, [a] { return run_tune(*a); });
 }
 
 }  // namespace penstock::cli

@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/run.h"
@@ -171,51 +171,51 @@ int run_say(SayArguments& a) {
   return 0;
 }
 
-void add_say(CLI::App& app, cli::Action& action) {
+void add_say(const Command& app, cli::Action& action) {
   auto a = std::make_shared<SayArguments>();
-  CLI::App* c = app.add_subcommand("say", "a WAV from a trained checkpoint");
-  c->add_option("CHECKPOINT", a->checkpoint, "a run's folder, or one of its checkpoints")->required();
-  c->add_option("TEXT", a->options.text, "what to say")->required();
-  c->add_option("-o,--output", a->output, "the WAV file")->capture_default_str()->type_name("FILE");
-  c->add_option("--reference", a->reference, "a clip with the voice and style that are wanted")
-      ->type_name("FILE");
-  c->add_option("--save-mel", a->save_mel, "the mel too, as .npy [frames, bins]")->type_name("FILE");
-  c->add_option("--most-seconds", a->options.most_seconds, "where to cut off what does not end")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 600.0));
-  c->add_flag("--json", a->json, "the result for programs");
-  c->footer(
+  const Command c = app.add_command("say", "a WAV from a trained checkpoint");
+  c.add_option("CHECKPOINT", a->checkpoint, "a run's folder, or one of its checkpoints").required();
+  c.add_option("TEXT", a->options.text, "what to say").required();
+  c.add_option("-o,--output", a->output, "the WAV file").show_default().type_name("FILE");
+  c.add_option("--reference", a->reference, "a clip with the voice and style that are wanted")
+      .type_name("FILE");
+  c.add_option("--save-mel", a->save_mel, "the mel too, as .npy [frames, bins]").type_name("FILE");
+  c.add_option("--most-seconds", a->options.most_seconds, "where to cut off what does not end")
+      .show_default()
+      .range(0.1, 600.0);
+  c.add_flag("--json", a->json, "the result for programs");
+  c.footer(
       "Examples:\n  penstock say runs/en-nano \"Good morning.\" -o morning.wav\n"
       "  penstock say runs/en-nano \"Good morning.\" --reference data/en/wavs/s01-000003.wav");
-  c->callback([a, &action] { action = [a] { return run_say(*a); }; });
+  c.runs(action, [a] { return run_say(*a); });
 }
 
-void add_train(CLI::App& app, cli::Action& action, const std::vector<std::string>& command_line) {
+void add_train(const Command& app, cli::Action& action, const std::vector<std::string>& command_line) {
   auto a = std::make_shared<Arguments>(command_line);
-  CLI::App* c = app.add_subcommand("train", "train a voice; goes on by itself where a run was stopped");
-  c->add_option("--run", a->run, "the run's folder (default: runs/<dataset>-<size>)")->type_name("RUN");
-  c->add_option("--trace", a->trace, "a timeline of workers, slots, copies and steps, for ui.perfetto.dev")
-      ->type_name("FILE");
-  c->add_flag("--json", a->json, "the result for programs");
-  a->flags = std::make_unique<cli::ConfigFlags>(*c, std::vector<std::string>{}, true);
-  c->footer(
+  const Command c = app.add_command("train", "train a voice; goes on by itself where a run was stopped");
+  c.add_option("--run", a->run, "the run's folder (default: runs/<dataset>-<size>)").type_name("RUN");
+  c.add_option("--trace", a->trace, "a timeline of workers, slots, copies and steps, for ui.perfetto.dev")
+      .type_name("FILE");
+  c.add_flag("--json", a->json, "the result for programs");
+  a->flags = std::make_unique<cli::ConfigFlags>(c, std::vector<std::string>{}, true);
+  c.footer(
       "Ctrl-C finishes the step and saves; the same command goes on from there.\nExamples:\n"
       "  penstock train data/en --steps 2000 --batch-size 16\n"
       "  penstock train data/en --run runs/first --config configs/rtx4090.yaml --device cuda --precision "
       "bf16");
-  c->callback([a, &action] { action = [a] { return run_train(*a); }; });
+  c.runs(action, [a] { return run_train(*a); });
 }
 
-void add_retrace(CLI::App& app, cli::Action& action, const std::vector<std::string>& command_line) {
+void add_retrace(const Command& app, cli::Action& action, const std::vector<std::string>& command_line) {
   auto a = std::make_shared<Arguments>(command_line);
-  CLI::App* c = app.add_subcommand("retrace", "a few real steps: does every batch find its step planned?");
-  c->add_flag("--json", a->json, "the findings for programs");
-  a->flags = std::make_unique<cli::ConfigFlags>(*c, std::vector<std::string>{}, true);
-  c->footer(
+  const Command c = app.add_command("retrace", "a few real steps: does every batch find its step planned?");
+  c.add_flag("--json", a->json, "the findings for programs");
+  a->flags = std::make_unique<cli::ConfigFlags>(c, std::vector<std::string>{}, true);
+  c.footer(
       "Exit code 1 on a retrace.\nExamples:\n  penstock retrace data/en --steps 10\n"
       "  penstock retrace data/en --config my.yaml --shapes dynamic\n"
       "  penstock retrace --python train.py:main         a Python loop (--python FILE --help)");
-  c->callback([a, &action] { action = [a] { return run_retrace(*a); }; });
+  c.runs(action, [a] { return run_retrace(*a); });
 }
 
 }  // namespace
@@ -223,13 +223,13 @@ void add_retrace(CLI::App& app, cli::Action& action, const std::vector<std::stri
 
 int main(int argc, char** argv) {
   using namespace penstock;
-  CLI::App app{"Trains on what Penstock feeds.", "penstock-train"};
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
+  cli::Program program("Trains on what Penstock feeds.", "penstock-train");
+  const cli::Command app = program.command();
+  app.require_command();
   cli::Action action;
   const std::vector<std::string> command_line(argv, argv + argc);
   train::add_train(app, action, command_line);
   train::add_retrace(app, action, command_line);
   train::add_say(app, action);
-  return cli::run(app, argc, argv, action);
+  return program.run(argc, argv, action);
 }

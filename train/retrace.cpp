@@ -4,12 +4,11 @@
 #include <chrono>
 #include <cmath>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/threads.h"
 
 namespace penstock::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
 

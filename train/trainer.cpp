@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/error.h"
 #include "penstock/core/threads.h"
 #include "penstock/feed/feed_log.h"
@@ -24,9 +25,6 @@ namespace penstock::train {
 namespace {
 
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 Counts operator+(Counts a, const Counts& b) {
   for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/run.h"
 #include "examples/ctc/hearing.h"
@@ -94,11 +94,11 @@ int run(cli::ConfigFlags& flags, const std::string& run_folder) {
 
 int main(int argc, char** argv) {
   using namespace penstock;
-  CLI::App app{"Trains a small speech recogniser on what Penstock feeds.", "ctc"};
-  app.get_formatter()->column_width(34);
+  cli::Program program("Trains a small speech recogniser on what Penstock feeds.", "ctc");
+  const cli::Command app = program.command();
   std::string run;
-  app.add_option("--run", run, "the run's folder")->type_name("RUN")->required();
+  app.add_option("--run", run, "the run's folder").type_name("RUN").required();
   cli::ConfigFlags flags(app, {"model_size"}, true);
   app.footer("Examples:\n  ctc data/en --run runs/ctc --steps 2000");
-  return cli::run(app, argc, argv, [&] { return train::run(flags, run); });
+  return program.run(argc, argv, [&] { return train::run(flags, run); });
 }

@@ -13,8 +13,8 @@
 namespace penstock {
 namespace {
 
-constexpr std::size_t block = 8192;
-constexpr std::array<float, block> silence{};
+constexpr std::size_t resample_block = 8192;
+constexpr std::array<float, resample_block> silence{};
 
 struct Delete {
   void operator()(soxr* resampler) const { soxr_delete(resampler); }
@@ -34,7 +34,7 @@ std::span<float> resample(std::span<const float> in, std::int32_t from, std::int
                           Scratch<float>& memory) {
   const auto length =
       static_cast<std::size_t>(resampled_length(static_cast<std::int64_t>(in.size()), from, to));
-  const std::span<float> out = memory.of(length + block);
+  const std::span<float> out = memory.of(length + resample_block);
 
   // A fresh resampler for every clip: soxr_clear() would design the filters again too (measured: the same 20
   // to 200 us), and history that is carried over would change the rounding with the order of the clips.
@@ -46,7 +46,7 @@ std::span<float> resample(std::span<const float> in, std::int32_t from, std::int
   // The clip goes on as silence until the filter has let go of its last sample. This is what soxr's own flush
   // does, but the length is ours to decide, by integers: flushing rounds a floating-point quotient.
   for (std::size_t done = 0; done < length;) {
-    const std::span<const float> next = in.empty() ? silence : in.first(std::min(in.size(), block));
+    const std::span<const float> next = in.empty() ? silence : in.first(std::min(in.size(), resample_block));
     std::size_t taken = 0;
     std::size_t made = 0;
     check(soxr_process(resampler.get(), next.data(), next.size(), &taken, out.data() + done,

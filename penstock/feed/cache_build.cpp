@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/error.h"
 #include "penstock/core/threads.h"
 #include "penstock/features/half.h"
@@ -17,12 +18,6 @@
 
 namespace penstock {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// One array that is being built.
 struct Target {

@@ -17,8 +17,6 @@ constexpr double busy_enough = 0.95;   // AU from which a device is called busy
 constexpr double worth_naming = 0.95;  // a cause must take a batch below this share of its time
 constexpr double noticeable = 0.03;    // of a batch's time: less is not tried to be gained
 
-std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
-
 /// The default mel's time of a frame on this machine: what is not unusual.
 double usual_mel_frame() {
   const Mel mel(*mel_preset("hifigan"));

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/error.h"
 #include "penstock/core/file.h"
 #include "penstock/core/threads.h"
@@ -27,8 +28,6 @@ constexpr int replacements = 8;
 // How far ahead of the workers records are asked for from disk, in bytes of mels.
 constexpr std::int64_t readahead_bytes = 32 << 20;
 
-using Clock = std::chrono::steady_clock;
-
 // The autotuner decides after so many batches, and not before so much time has passed.
 constexpr std::int64_t window_batches = 8;
 constexpr std::chrono::milliseconds window_time{20};
@@ -45,8 +44,6 @@ struct SleepCounter {
     if (did_sleep) slept.store(slept.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 };
-
-double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 bool is_tuned(const Config& config) { return config.autotune && config.num_workers == 0; }
 

@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/file.h"
 #include "penstock/core/threads.h"
 #include "penstock/feed/device_feed.h"
@@ -25,9 +26,6 @@
 namespace penstock {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 Clock::duration duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/error.h"
 
 namespace penstock {
@@ -218,7 +219,6 @@ void Slot::note_row_end(std::chrono::steady_clock::time_point time) {
 }
 
 std::chrono::steady_clock::time_point Slot::filled() const {
-  using Clock = std::chrono::steady_clock;
   return Clock::time_point(Clock::duration(row_end_.load(std::memory_order_relaxed)));
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "penstock/core/clock.h"
 #include "penstock/feed/device_feed.h"
 #include "penstock/feed/store.h"
 #include "penstock/feed/tune.h"
@@ -14,12 +15,6 @@
 
 namespace penstock {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

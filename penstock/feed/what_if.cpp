@@ -12,8 +12,6 @@ namespace {
 
 constexpr double others_noticed = 0.15;  // CPUs that other processes use
 
-constexpr std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
-
 template <typename Get>
 std::vector<double> each(const std::vector<ObservedBatch>& batches, const Get& get) {
   std::vector<double> values;

@@ -15,7 +15,7 @@ json summary_json(const SeriesSummary& s) {
 }
 
 /// null where the log says nothing.
-json known(double value) { return std::isnan(value) ? json() : json(value); }
+json number_or_null(double value) { return std::isnan(value) ? json() : json(value); }
 
 }  // namespace
 
@@ -45,10 +45,10 @@ std::string diagnosis_json(const RunDiagnosis& d) {
               {"cores", d.cores},
               {"retraces", d.retraces},
               {"retrace_causes", json::array()},
-              {"padding", known(d.padding)},
-              {"cache_hits", known(d.cache_hits)},
-              {"gpu_busy", known(d.gpu_busy)},
-              {"cpu_busy", known(d.cpu_busy)},
+              {"padding", number_or_null(d.padding)},
+              {"cache_hits", number_or_null(d.cache_hits)},
+              {"gpu_busy", number_or_null(d.gpu_busy)},
+              {"cpu_busy", number_or_null(d.cpu_busy)},
               {"skipped", d.skipped},
               {"findings", json::array()}};
   for (const StageDemand& s : d.stages)

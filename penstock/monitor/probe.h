@@ -13,6 +13,7 @@ namespace penstock {
 
 /// The stages of a sample's way, in their order.
 enum class Stage : std::uint8_t { read, decode, mel, tokens, cache, pad };
+constexpr std::size_t index_of(Stage stage) { return static_cast<std::size_t>(stage); }
 inline constexpr std::array stage_names = {"read", "decode", "mel", "tokens", "cache", "pad"};
 inline constexpr std::size_t stage_count = stage_names.size();
 

@@ -198,7 +198,7 @@ Speakers complete_records(const Manifest& manifest, Scan& scan) {
 }
 
 /// The text of names, and where each of them is in it.
-struct Names {
+struct IndexNames {
   StringPlace add(std::string_view name) {
     const StringPlace place{static_cast<std::uint32_t>(text.size()), static_cast<std::uint32_t>(name.size())};
     text += name;
@@ -221,7 +221,7 @@ void append(std::vector<std::byte>& bytes, const std::string& text) {
 
 std::vector<std::byte> assemble(const Manifest& manifest, const Scan& scan, const Speakers& speakers,
                                 IndexHeader header) {
-  Names names;
+  IndexNames names;
   std::vector<ManifestEntry> manifests;
   for (const auto& [path, stamp] : manifest.files)
     manifests.push_back({names.add(shown_path(path, manifest.root)), stamp});

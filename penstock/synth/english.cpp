@@ -7,24 +7,24 @@
 namespace penstock {
 namespace {
 
-std::string digits(int n) { return fmt::format("{}", n); }
+std::string english_digits(int n) { return fmt::format("{}", n); }
 
 /// From 1 to 99; four digits are read as a year: 1852 is eighteen fifty-two. Years that end in 00 to 09 do
 /// not occur.
-std::string words(int n) {
+std::string english_words(int n) {
   static constexpr std::array<const char*, 20> small = {
       "zero",     "one",     "two",     "three",     "four",     "five",    "six",
       "seven",    "eight",   "nine",    "ten",       "eleven",   "twelve",  "thirteen",
       "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"};
   static constexpr std::array<const char*, 10> tens = {"",      "",      "twenty",  "thirty", "forty",
                                                        "fifty", "sixty", "seventy", "eighty", "ninety"};
-  if (n >= 100) return words(n / 100) + " " + words(n % 100);
+  if (n >= 100) return english_words(n / 100) + " " + english_words(n % 100);
   if (n < 20) return small[static_cast<std::size_t>(n)];
   const std::string ten = tens[static_cast<std::size_t>(n / 10)];
   return n % 10 == 0 ? ten : ten + "-" + small[static_cast<std::size_t>(n % 10)];
 }
 
-Grammar grammar() {
+Grammar english_grammar() {
   return parse_grammar({
       {"text",
        "^{short}|^{short}|^{short}|^{clause}.|^{clause}.|^{opener}, {clause}.|"
@@ -170,7 +170,7 @@ Grammar grammar() {
 }  // namespace
 
 const Language& english() {
-  static const Language language{grammar(), digits, words, 0.058};
+  static const Language language{english_grammar(), english_digits, english_words, 0.058};
   return language;
 }
 

@@ -5,13 +5,13 @@
 namespace penstock {
 namespace {
 
-std::string digits(int n) {
+std::string persian_digits(int n) {
   static constexpr std::array<const char*, 10> digit = {"۰", "۱", "۲", "۳", "۴", "۵", "۶", "۷", "۸", "۹"};
-  return (n >= 10 ? digits(n / 10) : std::string()) + digit[static_cast<std::size_t>(n % 10)];
+  return (n >= 10 ? persian_digits(n / 10) : std::string()) + digit[static_cast<std::size_t>(n % 10)];
 }
 
 /// From 1 to 1999: the parts from thousands to ones, with `و` between them.
-std::string words(int n) {
+std::string persian_words(int n) {
   static constexpr std::array<const char*, 20> small = {
       "صفر", "یک",    "دو",     "سه",    "چهار",   "پنج",    "شش",     "هفت",  "هشت",  "نه",
       "ده",  "یازده", "دوازده", "سیزده", "چهارده", "پانزده", "شانزده", "هفده", "هجده", "نوزده"};
@@ -20,7 +20,7 @@ std::string words(int n) {
   static constexpr std::array<const char*, 10> hundreds = {"",      "صد",   "دویست", "سیصد",  "چهارصد",
                                                            "پانصد", "ششصد", "هفتصد", "هشتصد", "نهصد"};
   const auto followed_by = [](const std::string& head, int rest) {
-    return rest == 0 ? head : head + " و " + words(rest);
+    return rest == 0 ? head : head + " و " + persian_words(rest);
   };
   if (n < 20) return small[static_cast<std::size_t>(n)];
   if (n < 100) return followed_by(tens[static_cast<std::size_t>(n / 10)], n % 10);
@@ -34,7 +34,7 @@ std::string words(int n) {
 //
 // clang-format takes the zero width non-joiner for a wide character and would break these lines within words.
 // clang-format off
-Grammar grammar() {
+Grammar persian_grammar() {
   return parse_grammar({
       {"text",
        "{short}|{short}|{short}|{clause}.|{clause}.|{opener}، {event}.|{question}|{pair}.|{pair}.|"
@@ -149,7 +149,7 @@ Grammar grammar() {
 }  // namespace
 
 const Language& persian() {
-  static const Language language{grammar(), digits, words, 0.077};
+  static const Language language{persian_grammar(), persian_digits, persian_words, 0.077};
   return language;
 }
 

@@ -18,7 +18,7 @@ namespace {
 
 using Audio = std::vector<float>;
 
-constexpr float untouched = -12345.5F;
+constexpr float untouched_mel = -12345.5F;
 constexpr MelPrecision precisions[] = {MelPrecision::fast, MelPrecision::exact};
 
 Audio noise(std::size_t samples, float level = 0.3F) {
@@ -65,7 +65,7 @@ Row row_for(const MelOptions& options, std::int64_t frames) {
   const bool frames_first = options.layout == MelLayout::frames_first;
   const std::ptrdiff_t stride = (frames_first ? options.n_mels : frames) + 5;
   const auto lines = static_cast<std::size_t>(frames_first ? frames : options.n_mels);
-  return {stride, std::vector<float>(static_cast<std::size_t>(stride) * (lines + 3), untouched)};
+  return {stride, std::vector<float>(static_cast<std::size_t>(stride) * (lines + 3), untouched_mel)};
 }
 
 double log_scale(const MelOptions& options) {
@@ -105,10 +105,10 @@ void expect_equal(MelOptions options, const Audio& audio, const std::string& wha
         const double have = std::exp(row.values[at] / log_scale(options));
         ASSERT_NEAR(have, want, allowed(options, want, norm, filter_sum))
             << how << ", frame " << frame << " of " << frames << ", bin " << bin;
-        row.values[at] = untouched;
+        row.values[at] = untouched_mel;
       }
     }
-    ASSERT_TRUE(std::ranges::all_of(row.values, [](float x) { return x == untouched; })) << how;
+    ASSERT_TRUE(std::ranges::all_of(row.values, [](float x) { return x == untouched_mel; })) << how;
   };
   for (const MelPrecision precision : precisions) {
     options.precision = precision;
@@ -223,10 +223,10 @@ TEST(MelTest, AFrameDoesNotDependOnTheOthers) {
 }
 
 TEST(MelTest, EmptyAudioWritesNothing) {
-  float out = untouched;
+  float out = untouched_mel;
   MelScratch scratch;
   Mel(MelOptions{}).compute({}, &out, 80, scratch);
-  EXPECT_EQ(out, untouched);
+  EXPECT_EQ(out, untouched_mel);
 }
 
 TEST(MelTest, ScratchDoesNotGrowWithTheClip) {

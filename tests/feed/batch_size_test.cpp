@@ -31,12 +31,6 @@ Config automatic(const MadeDataset& made, std::int64_t frames) {
   return config;
 }
 
-std::vector<std::uint64_t> take(Feed& feed, int batches) {
-  std::vector<std::uint64_t> result;
-  for (int i = 0; i < batches; ++i) result.push_back(fingerprint(feed.next()));
-  return result;
-}
-
 std::string message(const std::function<void()>& run) {
   try {
     run();

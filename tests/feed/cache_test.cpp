@@ -22,19 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Config with_mode(Config config, PreprocessingMode mode) {
-  config.preprocessing_mode = mode;
-  return config;
-}
-
-std::vector<std::uint64_t> batches(const Config& config, int count, CacheStats* stats = nullptr) {
-  Feed feed(config);
-  std::vector<std::uint64_t> prints;
-  for (int i = 0; i < count; ++i) prints.push_back(fingerprint(feed.next()));
-  if (stats) *stats = feed.stats().cache;
-  return prints;
-}
-
 /// Every record of the configuration's packs, by array and id: where it came from and its bytes.
 std::map<std::string, std::vector<std::byte>> contents(const Config& config) {
   std::map<std::string, std::vector<std::byte>> all;

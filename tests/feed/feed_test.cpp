@@ -18,12 +18,6 @@
 namespace penstock {
 namespace {
 
-std::vector<std::uint64_t> take(Feed& feed, int batches) {
-  std::vector<std::uint64_t> result;
-  for (int i = 0; i < batches; ++i) result.push_back(fingerprint(feed.next()));
-  return result;
-}
-
 TEST(Feed, OrderAndBytesAreTheSameForAnyWorkerCount) {
   const MadeDataset made(60);
   std::vector<std::uint64_t> expected;
@@ -236,7 +230,7 @@ TEST(FeedState, AnotherSeedIsTakenOver) {
   EXPECT_EQ(take(feed, 1), take(expected, 1));
 }
 
-std::vector<std::int64_t> global_batch(const std::vector<Feed*>& ranks) {
+std::vector<std::int64_t> batch_of_all(const std::vector<Feed*>& ranks) {
   std::vector<std::int64_t> all;
   for (Feed* feed : ranks) {
     const Batch b = feed->next();
@@ -255,7 +249,7 @@ TEST(FeedState, RanksShareTheGlobalBatchAndAnotherWorldKeepsIt) {
   Feed first(config);
   config.rank = 1;
   Feed second(config);
-  for (int i = 0; i < 8; ++i) EXPECT_EQ(global_batch({&first, &second}), global_batch({&alone}));
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(batch_of_all({&first, &second}), batch_of_all({&alone}));
   // Four ranks of two rows each go on where two ranks of three stopped: one row of length 0 per batch at most
   // two ranks.
   config.world = 4;
@@ -267,8 +261,8 @@ TEST(FeedState, RanksShareTheGlobalBatchAndAnotherWorldKeepsIt) {
     four.back()->restore(first.state());
   }
   for (int i = 0; i < 4; ++i)
-    EXPECT_EQ(global_batch({four[0].get(), four[1].get(), four[2].get(), four[3].get()}),
-              global_batch({&alone}));
+    EXPECT_EQ(batch_of_all({four[0].get(), four[1].get(), four[2].get(), four[3].get()}),
+              batch_of_all({&alone}));
 }
 
 TEST(Feed, ABatchStaysAsItIsWhileItIsHeld) {

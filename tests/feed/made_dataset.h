@@ -140,4 +140,25 @@ inline void expect_same_though_cut(Feed& feed, const std::filesystem::path& shar
   EXPECT_GT(feed.stats().cache.recomputed, 0);
 }
 
+inline Config with_mode(Config config, PreprocessingMode mode) {
+  config.preprocessing_mode = mode;
+  return config;
+}
+
+/// The fingerprints of the next batches.
+inline std::vector<std::uint64_t> take(Feed& feed, int batches) {
+  std::vector<std::uint64_t> result;
+  for (int i = 0; i < batches; ++i) result.push_back(fingerprint(feed.next()));
+  return result;
+}
+
+/// Those of the first ones of a feed of their own.
+inline std::vector<std::uint64_t> batches(const Config& config, int count, CacheStats* stats = nullptr) {
+  Feed feed(config);
+  std::vector<std::uint64_t> prints;
+  for (int i = 0; i < count; ++i) prints.push_back(fingerprint(feed.next()));
+  if (stats) *stats = feed.stats().cache;
+  return prints;
+}
+
 }  // namespace penstock

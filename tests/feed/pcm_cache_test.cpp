@@ -23,11 +23,6 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using Kind = CacheFinding::Kind;
 
-Config with_mode(Config config, PreprocessingMode mode) {
-  config.preprocessing_mode = mode;
-  return config;
-}
-
 Config with_kind(Config config, CacheKind kind) {
   config.cache_kind = kind;
   return config;
@@ -35,14 +30,6 @@ Config with_kind(Config config, CacheKind kind) {
 
 Config pcm_of(const MadeDataset& made, PreprocessingMode mode = PreprocessingMode::automatic) {
   return with_mode(with_kind(made.config(), CacheKind::pcm), mode);
-}
-
-std::vector<std::uint64_t> batches(const Config& config, int count, CacheStats* stats = nullptr) {
-  Feed feed(config);
-  std::vector<std::uint64_t> prints;
-  for (int i = 0; i < count; ++i) prints.push_back(fingerprint(feed.next()));
-  if (stats) *stats = feed.stats().cache;
-  return prints;
 }
 
 std::vector<std::uint64_t> live_batches(const Config& config, int count) {

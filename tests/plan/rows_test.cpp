@@ -21,8 +21,8 @@ TEST(RowsWithin, IsWhatFitsInMultiplesOf8From8On) {
 }
 
 /// A chain of random lengths, a budget that has room for a row of its largest shape, and ranks.
-struct Case {
-  explicit Case(std::uint64_t seed) : random(seed) {
+struct RowsCase {
+  explicit RowsCase(std::uint64_t seed) : random(seed) {
     lengths = random_lengths(random, random_between(random, 1, 600), 200, 900);
     shapes = choose_shapes(lengths, random_between(random, 1, 8), 8);
     world = random_between(random, 1, 5);
@@ -53,13 +53,13 @@ template <typename Body>
 void for_random_cases(const Body& body) {
   for (std::uint64_t seed = 0, end = cases(300, 10'000); seed < end; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    body(Case(seed));
+    body(RowsCase(seed));
     if (testing::Test::HasFatalFailure()) return;
   }
 }
 
 TEST(WithRows, EveryShapeIsWithinTheBudgetAndKeepsItsLengths) {
-  for_random_cases([](const Case& c) {
+  for_random_cases([](const RowsCase& c) {
     const std::vector<Shape> shapes = c.with_rows();
     ASSERT_EQ(shapes.size(), c.shapes.size());
     for (std::size_t k = 0; k < shapes.size(); ++k) {
@@ -75,7 +75,7 @@ TEST(WithRows, EveryShapeIsWithinTheBudgetAndKeepsItsLengths) {
 }
 
 TEST(WithRows, NoMoreRowsWouldFitOrFindUtterances) {
-  for_random_cases([](const Case& c) {
+  for_random_cases([](const RowsCase& c) {
     const std::vector<Shape> shapes = c.with_rows();
     for (std::size_t k = 0; k < shapes.size(); ++k) {
       const std::int32_t rows = shapes[k].rows / c.world;
@@ -90,7 +90,7 @@ TEST(WithRows, NoMoreRowsWouldFitOrFindUtterances) {
 }
 
 TEST(WithRows, NoShapeOfAsManyUtterancesAsRanksIsWithoutABatch) {
-  for_random_cases([](const Case& c) {
+  for_random_cases([](const RowsCase& c) {
     if (static_cast<std::int32_t>(c.lengths.size()) < c.world && c.remainder == Remainder::drop) return;
     const std::vector<Shape> shapes = c.with_rows();
     const Plan plan(c.lengths, shapes, {.world = c.world, .remainder = c.remainder});

@@ -14,12 +14,12 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include "penstock/core/clock.h"
 #include "penstock/core/random.h"
 
 namespace penstock::sim {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
 constexpr int poison_byte = 0xcb;
