@@ -26,7 +26,7 @@
 #include "train/run_folder.h"
 #include "train/say.h"
 #include "train/trainer.h"
-#include "train/tts.h"
+#include "train/voice.h"
 
 namespace penstock::train {
 namespace {
@@ -56,22 +56,12 @@ std::optional<LoadedSettings> load(Arguments& a) {
   return loaded;
 }
 
-std::shared_ptr<Model> make_model(const Config& config, const Dataset& dataset) {
-  const MelRange range = mel_range(config.mel);
-  const TtsOptions options{.n_symbols = dataset.symbols.size(),
-                           .bins = config.mel.n_mels,
-                           .sizes = sizes_named(config.train.model_size),
-                           .mel_mean = range.mean,
-                           .mel_std = range.deviation};
-  return make_tts(options, compute_device(config));
-}
-
 int run_train(Arguments& a) {
   const std::optional<LoadedSettings> loaded = load(a);
   if (!loaded) return 0;
   const std::filesystem::path run =
       a.run.empty() ? default_run(loaded->config) : std::filesystem::path(a.run);
-  return train_and_show(*loaded, run, make_model, a.json, a.trace);
+  return train_and_show(*loaded, run, make_voice, a.json, a.trace);
 }
 
 void print_check(const Config& config) {
@@ -116,7 +106,7 @@ int run_retrace(Arguments& a) {
   if (!loaded) return 0;
   Opening opening;
   RetraceJob job{.config = loaded->config,
-                 .make_model = make_model,
+                 .make_model = make_voice,
                  .open = opening.options,
                  .signal = cli::interrupt_signal};
   if (!a.json) {
@@ -171,9 +161,9 @@ int run_say(SayArguments& a) {
   return 0;
 }
 
-void add_say(const Command& app, cli::Action& action) {
+void add_say(const cli::Command& app, cli::Action& action) {
   auto a = std::make_shared<SayArguments>();
-  const Command c = app.add_command("say", "a WAV from a trained checkpoint");
+  const cli::Command c = app.add_command("say", "a WAV from a trained checkpoint");
   c.add_option("CHECKPOINT", a->checkpoint, "a run's folder, or one of its checkpoints").required();
   c.add_option("TEXT", a->options.text, "what to say").required();
   c.add_option("-o,--output", a->output, "the WAV file").show_default().type_name("FILE");
@@ -190,9 +180,9 @@ void add_say(const Command& app, cli::Action& action) {
   c.runs(action, [a] { return run_say(*a); });
 }
 
-void add_train(const Command& app, cli::Action& action, const std::vector<std::string>& command_line) {
+void add_train(const cli::Command& app, cli::Action& action, const std::vector<std::string>& command_line) {
   auto a = std::make_shared<Arguments>(command_line);
-  const Command c = app.add_command("train", "train a voice; goes on by itself where a run was stopped");
+  const cli::Command c = app.add_command("train", "train a voice; goes on by itself where a run was stopped");
   c.add_option("--run", a->run, "the run's folder (default: runs/<dataset>-<size>)").type_name("RUN");
   c.add_option("--trace", a->trace, "a timeline of workers, slots, copies and steps, for ui.perfetto.dev")
       .type_name("FILE");
@@ -206,9 +196,9 @@ void add_train(const Command& app, cli::Action& action, const std::vector<std::s
   c.runs(action, [a] { return run_train(*a); });
 }
 
-void add_retrace(const Command& app, cli::Action& action, const std::vector<std::string>& command_line) {
+void add_retrace(const cli::Command& app, cli::Action& action, const std::vector<std::string>& command_line) {
   auto a = std::make_shared<Arguments>(command_line);
-  const Command c = app.add_command("retrace", "a few real steps: does every batch find its step planned?");
+  const cli::Command c = app.add_command("retrace", "a few real steps: does every batch find its step planned?");
   c.add_flag("--json", a->json, "the findings for programs");
   a->flags = std::make_unique<cli::ConfigFlags>(c, std::vector<std::string>{}, true);
   c.footer(

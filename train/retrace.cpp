@@ -6,6 +6,7 @@
 
 #include "penstock/core/clock.h"
 #include "penstock/core/threads.h"
+#include "train/setup.h"
 
 namespace penstock::train {
 namespace {

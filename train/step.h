@@ -21,6 +21,7 @@
 #include "train/graph.h"
 #include "train/model.h"
 #include "train/optimizer.h"
+#include "train/retraced.h"
 
 namespace penstock::train {
 
@@ -34,14 +35,6 @@ struct StepOptions {
   AdamWOptions optimizer;
   double clip_norm = 1.0;    ///< of all gradients together; 0: none
   double ema_decay = 0.999;  ///< 0: no averaged weights
-};
-
-/// A batch whose shape had no plan.
-struct Retrace {
-  Shape shape;
-  std::int64_t epoch = 0, step = 0;      ///< of the batch in the feed
-  std::vector<std::int64_t> utterances;  ///< of the batch
-  std::string cause;                     ///< "shape (16, 96, 512) is none of the 4 that were planned"
 };
 
 /// What one update did. Read from the device some updates later.

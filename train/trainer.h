@@ -20,10 +20,11 @@
 #include "penstock/core/config.h"
 #include "penstock/feed/device_feed.h"
 #include "train/graph.h"
-#include "train/model.h"
-#include "train/step.h"
+#include "train/retraced.h"
 
 namespace penstock::train {
+
+class Model;  // its header is torch's, which who only starts and shows a run need not read
 
 using NamedValues = std::vector<std::pair<std::string, double>>;
 
@@ -106,14 +107,5 @@ struct TrainResult {
 
 /// Throws Error (misuse, a checkpoint of something else, a full disk) and SampleError. One process for a run.
 TrainResult train(const TrainJob& job);
-
-/// The rest is shared with retrace(). Throws Error for what the trainer cannot do: several ranks, a device
-/// that is not there, mels that are not [frames, bins].
-torch::Device compute_device(const Config& config);
-StepOptions step_options(const Config& config, const GraphsMaker& graphs);
-/// Valid frames, tokens and rows.
-Counts counts_of(const Batch& batch);
-RetraceReport report_of(const Retrace& retrace, const Feed& feed, std::int64_t update);
-std::vector<std::string> ids_of(const Dataset& dataset, std::span<const std::int64_t> utterances);
 
 }  // namespace penstock::train

@@ -15,8 +15,7 @@
 #include "penstock/core/config.h"
 #include "penstock/core/threads.h"
 #include "penstock/feed/device_feed.h"
-#include "train/step.h"
-#include "train/trainer.h"
+#include "train/setup.h"
 #include "train/tts.h"
 
 namespace {
