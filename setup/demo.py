@@ -1,6 +1,6 @@
 """What `./run demo` shows, and the page that it ends with. Every call uses again what the last one left in data/.
 
-demo.py feed     what needs no trainer: a dataset, the feed from audio and from its cache, a device that starves and is fed
+demo.py feed     what needs no trainer: a dataset, the feed from audio and from its cache, a device starved and fed
 demo.py voice    a voice in training
 demo.py page     what was measured, on one screen
 """
@@ -26,7 +26,7 @@ FIGURES = pathlib.Path("data/demo-figures.json")  # from one call to the next
 
 BATCH = 16
 STARVED = ("--num-workers", 1, "--preprocessing-mode", "runtime")  # computed again each time, though a cache is there
-# The README's settings, in which every loader pads to one shape, and the two workers that the peer has on any machine.
+# As bench/prove.py measures the peers: one shape, a little larger than theirs; and with the two workers that they have.
 AS_PEERS = ("--split", "all", "--batch-size", 16, "--pad-to-fixed-length", "--max-mel-frames", 880)
 AS_PEERS += ("--max-text-length", 256, "--num-workers", 2)
 PEER, PEER_SECONDS = "bench/peers/live/torch_loader.py", 60
@@ -132,18 +132,16 @@ def show_info(info):
 
 
 def show_speed(result):
-    workers = count(result["workers"], "worker")
-    say(
-        f"{result['samples_per_second']:,.0f} samples/s, {result['cpu_seconds_per_1000']:.3f} CPU s per 1,000; {workers}"
-    )
+    cpu_seconds, workers = result["cpu_seconds_per_1000"], count(result["workers"], "worker")
+    say(f"{result['samples_per_second']:,.0f} samples/s, {cpu_seconds:.3f} CPU s per 1,000; {workers}")
     stages = sorted(result["stages"], key=lambda stage: -stage["share"])[:3]
     shares = ", ".join(f"{stage['share'] * 100:.0f} % {stage['name']}" for stage in stages if stage["share"] >= 0.01)
     say(f"a batch every {result['batch_ms']['mean']:.2f} ms; of the work, {shares}")
 
 
 def starve_and_feed(live):
-    """One run of two measurements, and the picture of it. The step is a third of what a batch from audio costs a worker:
-    one cannot keep up on any machine, and the cache, ten times as fast and more, can."""
+    """One run of two measurements, and the picture of it. The step is a third of what a batch from audio costs a
+    worker: one cannot keep up on any machine, and the cache, ten times as fast and more, can."""
     one_worker_ms = live["cpu_seconds_per_1000"] * BATCH
     step_ms = max(0.5, round(one_worker_ms / 3 * 2) / 2)
     shutil.rmtree(PHASES, ignore_errors=True)
@@ -242,9 +240,9 @@ def feed():
     with part("what keeps that device busy"):
         tune(device["step_ms"])
     with part("why it starves beside one worker and no cache, and what to change"):
-        show_diagnosis(
-            measured("diagnose", DATA, "--step-ms", device["step_ms"], *STARVED, fine=(0, 1))
-        )  # 1: a problem
+        found_a_problem = 1
+        found = measured("diagnose", DATA, "--step-ms", device["step_ms"], *STARVED, fine=(0, found_a_problem))
+        show_diagnosis(found)
     with part("the same clips in a PyTorch DataLoader"):
         peer = beside_pytorch()
     figures["load"].append(os.getloadavg()[0])
@@ -303,7 +301,7 @@ def row(*pieces, colour):
 
 def bar(share):
     eighths = round(min(max(share, 0), 1) * BAR * 8)
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]
+    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]).rstrip()
 
 
 def page_rows(figures, opened=False):
@@ -338,16 +336,16 @@ def page_rows(figures, opened=False):
     device = figures["device"]
     steps = f"a device with steps of {device['step_ms']:g} ms"
     yield ("head", f"{steps:<34}"), ("dim", "AU: the share in which it computes")
-    for name, key, style in (
-        ("starved: one worker, no cache", "starved", "bad"),
-        ("fed: from the cache", "fed", "good"),
+    for name, au, style in (
+        ("starved: one worker, no cache", device["starved"], "bad"),
+        ("fed: from the cache", device["fed"], "good"),
     ):
-        yield f"  {name:<32}", (style, f"{device[key]:.2f}  {bar(device[key])}")
+        yield f"  {name:<32}", (style, f"{au:.2f}  {bar(au)}")
     yield ()
 
     yield f"  picture   {PICTURE:<22}", ("dim", "that device starved, then fed" + (" (opened)" if opened else ""))
     if figures.get("voice"):
-        said = f'"{SENTENCE}" after {figures["voice"]["steps"]} steps: no speech yet'
+        said = f'"{SENTENCE}" after {figures["voice"]["steps"]} steps: not speech yet'
         yield f"  voice     {WAV:<22}", ("dim", said)
     yield ()
 
