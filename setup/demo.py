@@ -15,6 +15,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -56,6 +57,8 @@ def part(name):
 
 
 def say(text):
+    if len(text) > WIDTH:
+        text = textwrap.fill(text, WIDTH, subsequent_indent="    ")
     print(text, flush=True)  # before what the next command says on stderr
 
 
@@ -200,16 +203,14 @@ def beside_pytorch():
     """Both in one minute, ours before and after it, so that what else the machine does hits both."""
     before, theirs = bench(*AS_PEERS), dataloader()
     if "left_out" in theirs:
-        say(left_out(theirs)[0])
-        say(left_out(theirs)[1])
+        for line in left_out(theirs):
+            say(line)
         return {"theirs": theirs}
     after = bench(*AS_PEERS)
     keys = ("samples_per_second", "cpu_seconds_per_1000")
     ours = {key: statistics.mean((before[key], after[key])) for key in keys}
-    say(
-        f"PyTorch DataLoader {theirs['samples_per_second']:,.0f} samples/s, Penstock {ours['samples_per_second']:,.0f}"
-        "; the same clips, two workers each"
-    )
+    for name, result in (("Penstock", ours), ("PyTorch DataLoader", theirs)):
+        say(f"{name:<18}  {result['samples_per_second']:>6,.0f} samples/s from audio with two workers")
     return {"theirs": {key: theirs[key] for key in keys}, "ours": ours}
 
 
@@ -322,9 +323,8 @@ def page_rows(figures, opened=False):
     yield speed("from the cache", figures["cached"], "good")
     theirs = figures["peer"]["theirs"]
     if "left_out" in theirs:
-        why, how = left_out(theirs)
-        yield (f"  {why}",)
-        yield (f"  {how}",)
+        for line in left_out(theirs):
+            yield (f"  {line}",)
     else:
         ours = figures["peer"]["ours"]
         times = ours["samples_per_second"] / theirs["samples_per_second"]
@@ -375,9 +375,9 @@ def page():
     if "device" not in figures:
         raise Failed(["demo.py", "page"], 2, "nothing was measured yet: ./run demo does")
     colour = in_colour(sys.stdout, os.environ)
-    say("")
+    print()
     for pieces in page_rows(figures, opens(PICTURE)):
-        say(row(*pieces, colour=colour))
+        print(row(*pieces, colour=colour))
 
 
 def main(arguments):

@@ -51,6 +51,13 @@ def test_no_line_is_wider_than_80_columns_whatever_was_measured(demo, shown, col
     assert len(lines) <= 30
 
 
+def test_a_long_line_on_the_way_is_wrapped(demo, capsys):
+    demo.say("verdict: " + "other processes take the CPUs, " * 9)
+    demo.say("     1    33.0 %   208x856")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 80 and lines[-1] == "     1    33.0 %   208x856"
+
+
 def test_columns_stand_below_each_other_and_colour_moves_nothing(demo):
     plain = page(demo, figures())
     ends = {line.index(number) + len(number) for line, number in zip(plain[4:7], ("samples/s", "4,213", "43,775"))}
