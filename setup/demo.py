@@ -33,7 +33,7 @@ AS_PEERS += ("--max-text-length", 256, "--num-workers", 2)
 PEER, PEER_SECONDS = "bench/peers/live/torch_loader.py", 60
 PEER_NEEDS = ("torch", "librosa", "soundfile")
 GET_TORCH = "python3 -m venv .venv && .venv/bin/pip install -r requirements.txt"
-WHAT_TO_DO = f"docs/troubleshooting.md goes by message; `rm -r {DATA}*` lets the demo start from nothing"
+WHAT_TO_DO = f"docs/troubleshooting.md goes by message; `rm -r {DATA} {VOICE}` lets the demo start from nothing"
 
 WIDTH, BAR = 80, 30  # columns of the page, and of a bar that stands for 1
 STYLES = {"head": "1", "good": "32", "bad": "31", "dim": "2"}
@@ -373,11 +373,13 @@ def opens(path):
 def page():
     figures = kept()
     if "device" not in figures:
-        raise Failed(["demo.py", "page"], 2, "nothing was measured yet: ./run demo does")
+        print("nothing was measured yet: ./run demo does", file=sys.stderr)
+        return 2
     colour = in_colour(sys.stdout, os.environ)
     print()
     for pieces in page_rows(figures, opens(PICTURE)):
         print(row(*pieces, colour=colour))
+    return 0
 
 
 def main(arguments):
@@ -388,13 +390,12 @@ def main(arguments):
     os.chdir(ROOT)
     sys.stdout.reconfigure(errors="replace")  # bars in a locale without them
     try:
-        stages[arguments[0]]()
+        return stages[arguments[0]]() or 0
     except Failed as failure:
         print(f"{failure}\n{WHAT_TO_DO}", file=sys.stderr)
         return failure.code
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 if __name__ == "__main__":
