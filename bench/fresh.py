@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import signal
 import sys
 
 import bare_system
@@ -14,7 +15,7 @@ from proving import PROOFS
 def options(words=None):
     parser = argparse.ArgumentParser(
         prog="./run fresh", formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Runs ./run demo and then ./run test, or one of them, on a bare Debian: a chroot by debootstrap, whose only packages are\n"
+        description="Runs ./run demo and then ./run test, or one of them, on a bare Debian: a tree by debootstrap, whose only packages are\n"
                     f"{', '.join(bare_system.PACKAGES)}, with this machine's package settings and a clone of what is committed.\n"
                     "Writes the time of every part and the screen's last lines to docs/evidence.md. Needs root or sudo; without both, docker or\n"
                     "podman, which has not been tried. The exit code is the command's; 2 where there can be no bare system.")
@@ -42,7 +43,11 @@ def main(chosen):
         codes.append((yield from measure(shell, commands, chosen.suite, chosen.folder, chosen.user, chosen.keep)))
 
     PROOFS["fresh"] = PROOFS["fresh"][0], fresh
-    prove.prove("fresh")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both let the part with root remove what it made
+    try:
+        prove.prove("fresh")
+    except KeyboardInterrupt:
+        return 130
     return codes[0] if codes else 2
 
 

@@ -169,7 +169,7 @@ def measure(shell, commands=("./run demo", "./run test"), suite="bookworm", fold
         raise RuntimeError(f"no bare system: {remarks[-1] if remarks else f'exit code {code}'}")
     shell.closing = screen(runs, folder)
     system = next((line.partition(": ")[2] for line in remarks if line.startswith("bare system: ")), "?")
-    yield Line("the system, and how it was had", "", f"{system}; {'a container' if how in ('docker', 'podman') else 'a chroot'}")
+    yield Line("the system, and how it was had", "", f"{system}; {'a container' if how in ('docker', 'podman') else 'debootstrap'}")
     yield Line("the commit", "", git("rev-parse", "--short", "HEAD") + (f" ({changed} files not committed were left out)" if changed else ""))
     yield from (line for run in runs for line in lines_of(run))
     yield from (judged(command, "exit code 0", "not run", False) for command in commands[len(runs):])
