@@ -236,7 +236,7 @@ def no_root(task):
 
 def works(*command):
     try:
-        return subprocess.run(command, stdout=subprocess.DEVNULL, timeout=60).returncode == 0
+        return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 

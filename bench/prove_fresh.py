@@ -11,7 +11,7 @@ from typing import Optional
 
 import bare_system
 from calm import Stolen
-from evidence import Line, at_most, judged
+from evidence import Line, judged
 from proving import ROOT, proof
 
 FIRST_FIGURES = ("info", "the feed at full speed, from audio")  # the parts of `./run demo` that show them
@@ -73,11 +73,12 @@ def lines_of(run):
     """The lines of the section about one command."""
     yield judged(run.command, "exit code 0", "stopped" if run.code is None else f"exit code {run.code}", run.code == 0)
     if run.name in MOST:
-        yield at_most(f"{run.command}, everything, on two cores", run.end - run.start, MOST[run.name], " s", digits=0)
+        took, most = run.end - run.start, MOST[run.name]
+        yield judged(f"{run.command}, everything, on two cores", f"<= {most} s", f"{took:.0f} s", run.code == 0 and took <= most)
     if run.name == "demo":
-        what, seconds = "to the first figures, without the downloads, on two cores", seconds_to_figures(run)
-        yield at_most(what, seconds, MOST_TO_FIGURES, " s", digits=0) if seconds is not None else judged(
-            what, f"<= {MOST_TO_FIGURES} s", "none shown", False)
+        took = seconds_to_figures(run)
+        yield judged("to the first figures, without the downloads, on two cores", f"<= {MOST_TO_FIGURES} s",
+                     "none shown" if took is None else f"{took:.0f} s", took is not None and took <= MOST_TO_FIGURES)
     for part in parts(run.lines):
         yield Line(f"{'· ' * part.depth}{part.name}", "", "did not end" if part.end is None else f"{part.end - part.start:.0f} s")
 
