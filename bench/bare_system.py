@@ -3,6 +3,7 @@ package settings and nothing else of it.
 
 As a program it is the part that needs root: it reads a Job as a line of JSON, ends when its input ends, and leaves nothing mounted, running or
 written, however it or its parent was ended; a copy that kill -9 left is removed by the next run."""
+import contextlib
 import json
 import os
 import pathlib
@@ -139,7 +140,8 @@ class Isolated:
         while self.process.poll() is None:  # the first process inside takes all others with it, and unshare waits for that
             first = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             for pid in first or [self.process.pid]:
-                os.kill(int(pid), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
             time.sleep(0.05)
 
 
@@ -200,6 +202,7 @@ def in_tree(task):
             kept = run.rename(folder / time.strftime("kept-%Y%m%d-%H%M%S"))
             print(f"kept: {kept / 'root'}", flush=True)
         remove(run)
+        remove(pathlib.Path(task["bundle"]).parent)  # whose maker may have been killed
 
 
 def main():
