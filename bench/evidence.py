@@ -5,6 +5,7 @@ import os
 import pathlib
 import platform
 import re
+import shutil
 import subprocess
 
 HEAD = """# Evidence
@@ -49,16 +50,18 @@ def machine():
 
     cpu = field("/proc/cpuinfo", "model name")
     memory = int(field("/proc/meminfo", "MemTotal")[1].split()[0]) / 2**20
-    compiler = subprocess.run(["c++", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+    compiler = "no c++" if not shutil.which("c++") else subprocess.run(["c++", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
     return (f"{cpu[1] if cpu else platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}, "
             f"{compiler}")
 
 
-def section(name, title, commands, lines):
+def section(name, title, commands, lines, closing=""):
+    """`closing` is Markdown that follows the table."""
     rows = [["what", "bar", "measured", ""], ["---"] * 4, *(line.cells() for line in lines)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     listing = "\n".join(commands)
-    return f"## {name}: {title}\n\n{datetime.date.today()} · {machine()}\n\n```\n{listing}\n```\n\n{table}\n"
+    closing = f"\n{closing}\n" if closing else ""
+    return f"## {name}: {title}\n\n{datetime.date.today()} · {machine()}\n\n```\n{listing}\n```\n\n{table}\n{closing}"
 
 
 def replace_section(path, name, text, order):

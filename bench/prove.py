@@ -11,7 +11,7 @@ import evidence
 from evidence import judged
 from proving import DOCUMENT, PROOFS, Shell
 
-for subject in ("feed", "cache", "device", "train", "python", "guard", "loop", "diagnose", "diagnose_command", "monitor", "scan"):
+for subject in ("feed", "cache", "device", "train", "python", "guard", "loop", "diagnose", "diagnose_command", "monitor", "scan", "fresh"):
     importlib.import_module(f"prove_{subject}")  # the document has this order
 
 
@@ -27,7 +27,7 @@ def prove(name):
     except (OSError, RuntimeError, subprocess.CalledProcessError, LookupError, ValueError) as error:
         print(f"   {error}", file=sys.stderr)
         lines.append(judged("the proof itself", "runs to its end", "it did not", False))
-    evidence.replace_section(DOCUMENT, name, evidence.section(name, title, shell.typed, lines), PROOFS)
+    evidence.replace_section(DOCUMENT, name, evidence.section(name, title, shell.typed, lines, shell.closing), PROOFS)
     return all(line.verdict != evidence.MISSED for line in lines)
 
 

@@ -62,7 +62,7 @@ class Shell:
     """Runs commands in the project's folder, and keeps each as a reader would type it. What they say on stderr is seen at once."""
 
     def __init__(self):
-        self.typed = []
+        self.typed, self.closing = [], ""  # the commands, and what follows the table of figures
         self.names = {str(DATA): "DATA", str(PEERS): "PEERS", sys.executable: "python"}  # what a reader has elsewhere
 
     def attempt(self, *words, env=None):
