@@ -1,6 +1,6 @@
 # LibTorch out of the PyPI wheel `torch`, as target penstock_libtorch. The wheel's own TorchConfig.cmake asks for a CUDA
 # toolkit; all that a CPU build needs is the headers and two libraries. PENSTOCK_TORCH is the package's folder; where it is not
-given, .venv's or .torch's is looked for each time, as .venv may have come since.
+# given, .venv's or .torch's is looked for each time, as .venv may have come since.
 set(PENSTOCK_TORCH "" CACHE PATH "The torch package's folder")
 set(torch "${PENSTOCK_TORCH}")
 if(NOT torch)
