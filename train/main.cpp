@@ -198,7 +198,8 @@ void add_train(const cli::Command& app, cli::Action& action, const std::vector<s
 
 void add_retrace(const cli::Command& app, cli::Action& action, const std::vector<std::string>& command_line) {
   auto a = std::make_shared<Arguments>(command_line);
-  const cli::Command c = app.add_command("retrace", "a few real steps: does every batch find its step planned?");
+  const cli::Command c =
+      app.add_command("retrace", "a few real steps: does every batch find its step planned?");
   c.add_flag("--json", a->json, "the findings for programs");
   a->flags = std::make_unique<cli::ConfigFlags>(c, std::vector<std::string>{}, true);
   c.footer(
