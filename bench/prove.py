@@ -11,7 +11,7 @@ import evidence
 from evidence import judged
 from proving import DOCUMENT, PROOFS, Shell
 
-for subject in ("feed", "cache", "device", "train", "python", "guard", "loop", "diagnose", "diagnose_command", "monitor", "scan", "fresh"):
+for subject in ("feed", "cache", "device", "train", "python", "guard", "loop", "diagnose", "diagnose_command", "monitor", "scan", "tests", "fresh"):
     importlib.import_module(f"prove_{subject}")  # the document has this order
 
 
