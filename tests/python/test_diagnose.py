@@ -7,6 +7,8 @@ import pytest
 
 from conftest import ROOT
 
+pytestmark = pytest.mark.alone
+
 SMALL = ("--batch-size", 4, "--num-batches", 20)
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from conftest import BUILD, ROOT
 
+pytestmark = pytest.mark.alone
+
 PYTHON = sys.executable
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from conftest import BUILD
 
+pytestmark = pytest.mark.alone
+
 MONITOR = [str(BUILD / "penstock"), "monitor"]
 SWINGING = "".join(f"{97 if i < 9 else 3} 40000 81920 310 1410 1200 300 4242:39000\n" for i in range(18))
 TWO_GPUS = f"gpu NVIDIA A100-SXM4-80GB\n{SWINGING}gpu NVIDIA L4\n90 9000 23000 70 2040 - - x\n"

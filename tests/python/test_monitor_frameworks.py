@@ -5,6 +5,8 @@ import pytest
 
 import penstock
 
+pytestmark = pytest.mark.alone
+
 
 def lines(run, kind):
     return [line for line in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if line["kind"] == kind]

@@ -2,7 +2,11 @@
 import json
 import re
 
+import pytest
+
 from conftest import ROOT
+
+pytestmark = pytest.mark.alone
 
 PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("python/starving.md", "fa/starving.md")]
 
