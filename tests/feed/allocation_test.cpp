@@ -11,6 +11,7 @@
 #include "penstock/feed/cache.h"
 #include "penstock/feed/feed.h"
 #include "tests/feed/made_dataset.h"
+#include "tests/long_run.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PENSTOCK_COUNTS_ALLOCATIONS 0
@@ -119,7 +120,7 @@ TEST(Allocation, MemoryIsFlatOverManyEpochs) {
   };
   run(10);
   const long before = resident_kb("RssAnon:");
-  run(100);
+  run(slow_cases(100, 100));
   const long after = resident_kb("RssAnon:");
   EXPECT_LE(after - before, 1024) << before << " KiB before, " << after << " KiB after";
   printf(

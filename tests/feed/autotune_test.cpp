@@ -180,7 +180,7 @@ TEST(Autotune, StaysCalmWhenRowsAreNowAndThenSlow) {
 // Any weather, then any other: within 50 batches it is as good as the best fixed setting, with at most a
 // worker more, and then it stays.
 TEST(Autotune, FollowsEveryChangeOfTheWeather) {
-  const int runs = cases(150, 5000);
+  const int runs = slow_cases(150, 5000);
   int late = 0, many = 0, restless = 0, changes_of_weather = 0;
   for (int i = 0; i < runs; ++i) {
     std::mt19937_64 random(static_cast<std::uint64_t>(i));

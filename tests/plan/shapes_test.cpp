@@ -64,7 +64,7 @@ void try_all_chains(std::span<const Lengths> lengths, std::vector<Shape>& chain,
 }
 
 TEST(ChooseShapes, EqualsBruteForceOverAllChains) {
-  for (std::uint64_t seed = 0, end = cases(300, 6'000); seed < end; ++seed) {
+  for (std::uint64_t seed = 0, end = slow_cases(300, 6'000); seed < end; ++seed) {
     std::mt19937_64 random(seed);
     const int count = 1 + static_cast<int>(seed % 4);
     const std::int32_t side = count == 4 ? 5 : 8;
@@ -84,7 +84,7 @@ TEST(ChooseShapes, EqualsBruteForceOverAllChains) {
 class ChosenShapes : public testing::TestWithParam<int> {};
 
 TEST_P(ChosenShapes, AreAChainOfMultiplesThatHoldsEverythingAndHasNoEmptyOrLooseShape) {
-  for (std::uint64_t seed = 0, end = cases(60, 300); seed < end; ++seed) {
+  for (std::uint64_t seed = 0, end = slow_cases(60, 300); seed < end; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     const std::vector<Lengths> lengths =
