@@ -176,6 +176,7 @@ def test_only_what_has_changed_is_built_again(cache, data, tmp_path):
                 exported(cache, data, tmp_path / "b", "--preprocessing-mode", "runtime"))
 
 
+@pytest.mark.long
 def test_a_killed_build_goes_on_from_there(cache, data, tmp_path):
     """kill -9 at 20 (PENSTOCK_LONG: 200) random moments; the reference kernel is slow, so that most of them hit the work."""
     manifest = data / "metadata.csv"

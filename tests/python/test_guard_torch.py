@@ -200,6 +200,7 @@ def test_training_is_the_same_with_and_without():
     assert step.report()["compilations"] == dynamo.utils.counters["frames"]["ok"] == 2
 
 
+@pytest.mark.long
 def test_inductor_is_watched_too():
     step = package.guard(torch.compile(lambda x: x * 2 + 1), on_retrace="raise")
     assert step(torch.ones(3)).tolist() == step(torch.ones(3)).tolist() == [3, 3, 3]

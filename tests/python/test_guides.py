@@ -88,6 +88,7 @@ def place(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_the_quick_start_runs_from_nothing(tmp_path):
     folder = prepared(tmp_path / "place")
     text = page("docs/quick_start.md")
@@ -99,6 +100,7 @@ def test_the_quick_start_runs_from_nothing(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_the_dataset_of_the_persian_quick_start_can_be_made(tmp_path):
     folder = prepared(tmp_path / "place")
     lines = [line for line, _ in lines_of(page("docs/fa/quick_start.md")) if re.search(r" synth | info | cache build ", line)]
@@ -108,7 +110,7 @@ def test_the_dataset_of_the_persian_quick_start_can_be_made(tmp_path):
         assert done.returncode == 0, (line, done.stderr)
 
 
-@pytest.mark.parametrize("name", GUIDES[1:])
+@pytest.mark.parametrize("name", [pytest.param("oscillation", marks=pytest.mark.long), *(g for g in GUIDES[1:] if g != "oscillation")])
 def test_every_command_runs(name, place):
     for module in NEEDS.get(name, []):
         if importlib.util.find_spec(module) is None:

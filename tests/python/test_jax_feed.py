@@ -270,6 +270,7 @@ def test_a_consumer_may_keep_every_batch_and_they_outlive_the_feed(feed):
         np.testing.assert_array_equal(np.asarray(row), numpys.next().mel[0])
 
 
+@pytest.mark.long
 def test_nothing_changes_under_arrays_that_are_in_use(feed, jax):
     """Work in flight, arrays kept for a while and dropped in any order, sums on other threads, donated arrays."""
     jnp = jax.numpy

@@ -199,6 +199,7 @@ def test_an_epoch_of_four_shapes_compiles_four_times_and_the_loss_falls(tones):
     assert sum(losses[-each:]) < 0.7 * sum(losses[:each])
 
 
+@pytest.mark.long
 def test_the_example_trains_and_goes_on_where_it_was_stopped(tones, tmp_path):
     def train(checkpoint, *flags):
         command = [sys.executable, ROOT / "examples/python/torch_train.py", tones, "--batch-size", 4, "--epochs", 2,
